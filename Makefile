@@ -33,6 +33,8 @@ export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 unexport PYTHONDONTWRITEBYTECODE
 
 PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
+# Types are looked up where the interpreter finds its modules, be it ours or another.
+PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
 .PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops clean fuzz fuzz-score
@@ -40,8 +42,15 @@ SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
 
-test: check
-	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal
+# Types take one core for most of a minute: they are checked while the tests begin. What pyright
+# says is shown when it is done, and again at the end if it found something.
+test: lint layers
+	@found=$$(mktemp); trap 'rm -f "$$found"' EXIT; \
+	{ $(PYRIGHT) >"$$found" 2>&1; code=$$?; cat "$$found"; exit $$code; } & types=$$!; \
+	echo "$(PYTHON) -m pytest -n $(JOBS) --dist worksteal"; \
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal; tests=$$?; \
+	wait $$types || { cat "$$found"; exit 1; }; \
+	exit $$tests
 
 test-full: check
 	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal --full
@@ -71,7 +80,7 @@ lint: $(READY_DEV)
 	$(PYTHON) -m ruff format --check $(SOURCES)
 
 types: $(READY_DEV)
-	$(PYTHON) -m pyright
+	$(PYRIGHT)
 
 layers: $(READY_DEV)
 	$(PYTHON) -c "from importlinter.cli import lint_imports_command as main; main()"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -60,7 +61,7 @@ SHARES = (
     Share("test_scan.py", "test_running_extrema", 3, SAME_RULES),
     Share("test_split_rows.py", "test_gives_what", 6, SAME_PATHS),
     Share("test_split_rows.py", "test_lanes_beyond", 2, SAME_PATHS),
-    Share("test_against_fp64.py", "test_small_blocks", 8, OTHER_SIZES),
+    Share("test_against_fp64.py", "test_small_blocks", 16, OTHER_SIZES),
     Share("test_against_fp64.py", "test_plain_call", 5, SAME_PATHS, "case"),
     Share("test_against_fp64.py", "test_any_layout", 6, SAME_PATHS, "case"),
     Share("test_dynamic_shapes.py", "test_one_kernel", 12, SAME_PATHS, "case"),
@@ -76,7 +77,10 @@ SHARES = (
     Share("test_on_the_cpu.py", "test_native_code_of_older", 10, OTHER_VECTORS, "case"),
     Share("test_random_programs.py", "test_programs_compute", 5, MORE_SEEDS, "part"),
     Share("test_triton_code.py", "test_saved_modules", 2, SAME_PATHS, "share"),
-    Share("test_edge_sizes.py", "test_", 2, SAME_PATHS),
+    Share("test_edge_sizes.py", "test_", 4, SAME_PATHS),
+    Share("test_gathers.py", "test_", 3, SAME_PATHS),
+    Share("test_product.py", "test_types", 3, SAME_PATHS),
+    Share("test_prepacking.py", "test_layouts", 3, SAME_PATHS),
     Share("test_memory_order.py", "test_updates_are_seen", 3, SAME_PATHS),
     Share("test_carried_tiles.py", "test_next_values", 3, SAME_PATHS),
     Share("test_atomics_native.py", "test_older_machines", 3, OTHER_VECTORS),
@@ -91,6 +95,7 @@ SHARES = (
     Share("test_ports_against_fp64.py", "test_one_kernel", 3, SAME_PATHS, "port"),
     Share("test_ports_against_fp64.py", "test_random_config", 6, MORE_SEEDS),
     Share("test_ports_on_hopper.py", "test_default_code", 3, SAME_PATHS),
+    Share("test_opcheck.py", "test_gallery", 6, SAME_PATHS, "case"),
     Share("test_fact_text.py", "test_every_example", 4, SAME_PATHS, "name"),
 )
 """Long tables, of which `make test` runs a part; the first entry that fits a test counts.
@@ -117,6 +122,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # The IR is verified between passes in every test, and in the processes that tests start.
     os.environ.setdefault("TILESMITH_VERIFY_PASSES", "1")
+    # Workers have more threads than there are cores: one that waits would spin in another's time.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if hypothesis is None:
         return
     # The short run is the same every time; the long one looks for what nobody has seen yet.
@@ -136,8 +143,9 @@ def has_device() -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    needs_device = cache(lambda path: path.is_relative_to(TESTS / "device"))
     for item in items:
-        if item.path.is_relative_to(TESTS / "device"):
+        if needs_device(item.path):
             item.add_marker(pytest.mark.device)
     left_out = {item for item in items if item.get_closest_marker("device") and not has_device()}
     # Who names one test of a table wants that one.
@@ -147,19 +155,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
+def pytest_collection() -> None:
+    # Modules and tests stay to the end: nobody looks for garbage among them, now or later.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def tests_left_to_full(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Tests that are marked so, and of each long table what the short run does without."""
     left_out = {item for item in items if item.get_closest_marker("full")}
-    tables: dict[tuple[Share, str], list[pytest.Item]] = defaultdict(list)
+    tables: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
-        name = item.name.partition("[")[0]
-        for share in SHARES:
-            if share.file == item.path.name and name.startswith(share.test) and name != item.name:
-                tables[share, name].append(item)
-                break
-    for (share, _), table in tables.items():
-        left_out |= set(table) - short_table(table, share)
+        name, bracket, _ = item.name.partition("[")
+        if bracket:
+            tables[item.path.name, name].append(item)
+    for (file, name), table in tables.items():
+        share = find_share(file, name)
+        if share is not None:
+            left_out |= set(table) - short_table(table, share)
     return left_out
+
+
+def find_share(file: str, test: str) -> Share | None:
+    """The first entry that fits a table; None if all of it is run."""
+    fitting = (item for item in SHARES if item.file == file and test.startswith(item.test))
+    return next(fitting, None)
 
 
 def short_table(table: list[pytest.Item], share: Share) -> set[pytest.Item]:

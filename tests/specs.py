@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tilesmith.backends.table import BACKENDS
 from tilesmith.compiler.specialization import make_spec
 from tilesmith.ir.function import Function
-from tilesmith.schedule.product_forms import MultiFormSpec
+from tilesmith.schedule.resolution import MultiFormSpec
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings

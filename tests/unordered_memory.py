@@ -17,9 +17,8 @@ from tilesmith.analysis.effects import tensors_written
 from tilesmith.compiler import specialization as compiler
 from tilesmith.compiler.lowering import Stage
 from tilesmith.compiler.pipeline import SCHEDULED, STANDARD
-from tilesmith.interpreter.frame import Frame
-from tilesmith.interpreter.memory import resolve_access
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.effects import resolve_access
+from tilesmith.interpreter.frame import Frame, prepare_function
 from tilesmith.interpreter.run import EVALUATORS, run_prepared
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Yield

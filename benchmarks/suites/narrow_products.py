@@ -13,6 +13,7 @@ from benchmarks.suites.arguments import Size, inputs, integers, normal, normals
 from benchmarks.suites.products import inner_size, product_flops
 from examples import bf16xint16_gemm, fp8_gemm, int4_gemm
 from tilesmith.bench.case import Arguments, Operator
+from tilesmith.numerics.tolerance import INTERMEDIATE_SCALE_WEIGHT, SUM_SIGMAS
 
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 FP8_SIZES = (
@@ -49,9 +50,11 @@ def eager_fp8_gemm(
 def fp8_sum_roundings(x: torch.Tensor, *others: torch.Tensor) -> int:
     """Hopper's fp8 tensor cores keep about 14 bits of a sum, at each of its K / 32 steps.
 
-    A random walk of so many errors of 2**-13, counted in roundings to fp16 (2**-11).
+    A random walk of so many errors of 2**-13, at six sigma as the budget counts sums, in roundings
+    to fp16 (2**-11), for each of which it allows four times as much.
     """
-    return math.ceil(math.sqrt(x.size(1) / 32) / 4)
+    walk = math.sqrt(x.size(1) / 32) * 2**-13
+    return math.ceil(SUM_SIGMAS * walk / (INTERMEDIATE_SCALE_WEIGHT * 2**-11))
 
 
 def packed_weights(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:

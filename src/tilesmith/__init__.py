@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tilesmith import exc, language, runtime
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
-    from tilesmith.jit.output_code import OutputCodeOptions
+    from tilesmith.jit.output.code import OutputCodeOptions
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
-    from tilesmith.tune.autotune import aot_kernel, kernel
+    from tilesmith.tune.kernel import aot_kernel, kernel
 
     jit = kernel
 
@@ -40,21 +40,21 @@ __all__ = [
 _PLACES = {
     "Config": "tilesmith.schedule.config:Config",
     "Kernel": "tilesmith.jit.kernel:Kernel",
-    "OutputCodeOptions": "tilesmith.jit.output_code:OutputCodeOptions",
+    "OutputCodeOptions": "tilesmith.jit.output.code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
-    "aot_kernel": "tilesmith.tune.autotune:aot_kernel",
+    "aot_kernel": "tilesmith.tune.kernel:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
-    "jit": "tilesmith.tune.autotune:kernel",
-    "kernel": "tilesmith.tune.autotune:kernel",
+    "jit": "tilesmith.tune.kernel:kernel",
+    "kernel": "tilesmith.tune.kernel:kernel",
     "language": "tilesmith.language",
     "next_power_of_2": "tilesmith.frontend.language.host_functions:next_power_of_2",
     "runtime": "tilesmith.runtime",
 }
 """Where each public name is: a module, or a name in one."""
-_WHOLE = "tilesmith.tune.autotune"
-"""Loads every part that a kernel needs."""
+_WHOLE = ("tilesmith.tune.autotune", "tilesmith.backends.table")
+"""Load every part that a kernel may need."""
 
 # Loading the folder of that name later would put it in the place of the decorator.
 importlib.import_module("tilesmith.jit")
@@ -69,7 +69,8 @@ if not TYPE_CHECKING:  # a checker would take any name for one of ours
             globals()[name] = getattr(found, attribute) if attribute else found
         elif not name.startswith("_"):
             # The folders too are there after `import tilesmith` alone.
-            importlib.import_module(_WHOLE)
+            for whole in _WHOLE:
+                importlib.import_module(whole)
         if name in globals():
             return globals()[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

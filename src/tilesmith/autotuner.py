@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from random import Random
 from typing import Any, ClassVar, cast
 
 from tilesmith.exc import AutotuneError, InvalidConfigKeys, InvalidConfigValue
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.lab.workload.results import (
-    copy_arguments,
+from tilesmith.lab.workload.loading import (
     find_device,
     find_difference,
     synchronize,
@@ -33,15 +32,15 @@ from tilesmith.schedule.space.slots import Dimension
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.tune.context import Deadline, EmittedCandidate, Records, Samples, TuneContext
+from tilesmith.tune.context import Deadline, EmittedCandidate, Records, Samples
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.listener import SafeListener, SearchStart
 from tilesmith.tune.options import TuneOptions, options_from_settings
 from tilesmith.tune.report.listeners import choose_listeners
-from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
+from tilesmith.tune.result import TuneResult
 from tilesmith.tune.search.candidate_pool import SearchSpace
 from tilesmith.tune.search.methods import make_method
-from tilesmith.tune.tuner import Tuner
+from tilesmith.tune.tuner import TuneContext, Tuner
 
 CompileFunction = Callable[[Config], Callable[..., Any]]
 
@@ -88,9 +87,9 @@ class ImmediateBuilder:
 class InProcessRunner:
     """Calls functions in this process."""
 
-    def __init__(self, subject: TunedFunction, options: TuneOptions) -> None:
+    def __init__(self, subject: TunedFunction, settings: Settings) -> None:
         self._subject = subject
-        self._options = options
+        self._settings = settings
         self._functions: dict[str, Callable[..., Any]] = {}
 
     def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
@@ -100,7 +99,7 @@ class InProcessRunner:
             function = subject.compile_fn(emitted.candidate.config)
         except Exception as error:
             return CheckReply(Verdict.BUILD_ERROR, f"{type(error).__name__}: {error}")
-        args = copy_arguments(subject.args)
+        args = copy_tensors(subject.args)
         start = time.perf_counter()
         try:
             actual = function(*args)
@@ -108,8 +107,8 @@ class InProcessRunner:
         except Exception as error:
             return CheckReply(Verdict.RUN_ERROR, f"{type(error).__name__}: {error}")
         first_ms = 1e3 * (time.perf_counter() - start)
-        if subject.expected is not None and self._options.is_checked:
-            limits = self._options.atol, self._options.rtol
+        if subject.expected is not None and self._settings.autotune_accuracy_check:
+            limits = self._settings.autotune_baseline_atol, self._settings.autotune_baseline_rtol
             difference = find_difference(actual, subject.expected, *limits)
             if difference:
                 return CheckReply(Verdict.WRONG, difference)
@@ -160,7 +159,7 @@ def autotune(
     values = tuple(args)
     made = options_from_settings(Settings(), {**options, "algorithm": algorithm})
     where = find_device(values) if device is None else str(device)
-    expected = None if baseline_fn is None else baseline_fn(*copy_arguments(values))
+    expected = None if baseline_fn is None else baseline_fn(*copy_tensors(values))
     return tune_subject(TunedFunction(compile_fn, values, where, expected), tunables, made).config
 
 
@@ -172,8 +171,8 @@ def tune_subject(
     spec = cast("ConfigSpec", PlainSpace(tunables))
     default = Candidate(spec.default_config(), "default")
     seeds = (*(Candidate(spec.normalize(c), "user") for c in options.seed_configs), default)
-    space = SearchSpace(spec, seeds, tuple(options.overrides.items()))
-    search = make_method(options.method, options.method_options)(space, options.seed)
+    space = SearchSpace(spec, seeds, tuple(options.settings.autotune_config_overrides.items()))
+    search = make_method(options.settings.autotuner, options.method_options)(space, options.seed)
     listener = SafeListener(choose_listeners(options))
     deadline = Deadline(options.budget_s)
     judge = "nothing" if subject.expected is None else "the baseline function"
@@ -183,29 +182,16 @@ def tune_subject(
     context = TuneContext(
         emit=lambda candidate: EmittedCandidate(str(candidate.config), candidate, ()),
         builder=ImmediateBuilder(),
-        runner=InProcessRunner(subject, options),
+        runner=InProcessRunner(subject, options.settings),
         records=NoRecords(),
         prepare=lambda: start,
         keep=lambda config: config,
         find_obstacle=lambda candidate: "",
+        default=default.config,
         complexity=lambda config: sum(config[n] != default.config[n] for n in config),
         overlaps=False,
     )
-    tuner = Tuner(search, context, options, deadline, listener)
-
-    def finish(stop: StopReason, final: Final | None, problem: str) -> TuneResult:
-        return TuneResult(
-            final.winner.config if final else default.config,
-            stop,
-            final.winner.median_ms if final else inf,
-            num_tried=len(tuner.tally.outcomes),
-            counts=tuner.tally.counts,
-            seconds=deadline.elapsed_s,
-            budget_s=options.budget_s,
-            problem=problem or ("" if final else describe_total_failure(tuner.tally.failures)),
-        )
-
-    result = tuner.run(finish)
+    result = Tuner(search, context, options, deadline, listener).run()
     listener.on_end(result)
     if not result.is_measured:
         raise AutotuneError(function=subject.name, problem=result.problem)

@@ -32,6 +32,13 @@ class DType:
     precision: int
 
     @property
+    def long_name(self) -> str:
+        """As torch spells it without the module: ``bfloat16``."""
+        if self.name in _LONG_NAMES:
+            return _LONG_NAMES[self.name]
+        return {"i": "int", "u": "uint", "f": "float"}[self.name[0]] + self.name[1:]
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one element."""
         return max(1, self.bits // 8)
@@ -57,6 +64,28 @@ class DType:
         return self.is_float and self.bits <= 16
 
     @property
+    def computed(self) -> DType:
+        """The type in which arithmetic on this one is carried out."""
+        return F32 if self.is_low_precision_float else self
+
+    def is_held_by(self, target: DType) -> bool:
+        """Whether every value of this type is a value of ``target``."""
+        if self == target or self.is_bool:
+            return True
+        if self.is_float:
+            # Every wider float format here has at least the exponent range of the narrower ones.
+            return target.is_float and target.bits > self.bits
+        if target.kind is ElementKind.UNSIGNED and self.kind is ElementKind.SIGNED:
+            return False
+        return not target.is_bool and target.precision >= self.precision
+
+    def wrap(self, value: int) -> int:
+        """An integer as this integer type holds it: modulo 2^bits."""
+        value &= (1 << self.bits) - 1
+        is_negative = self.kind is ElementKind.SIGNED and value >> (self.bits - 1)
+        return value - (1 << self.bits) if is_negative else value
+
+    @property
     def lowest(self) -> float | int:
         """Smallest value: -inf for floats, the type's minimum for integers."""
         if self.is_float:
@@ -76,6 +105,9 @@ class DType:
         return self.name
 
 
+_LONG_NAMES = {
+    "bool": "bool", "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+}  # fmt: skip
 BOOL = DType("bool", ElementKind.BOOL, 8, 1)
 U8 = DType("u8", ElementKind.UNSIGNED, 8, 8)
 U16 = DType("u16", ElementKind.UNSIGNED, 16, 16)

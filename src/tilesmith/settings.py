@@ -38,6 +38,7 @@ from tilesmith.setting_rules import (
     PRECOMPILE,
     REF_MODE,
     REFUSED,
+    SEVERITY,
     TEXT,
     WARNINGS,
     NameNotKnownError,
@@ -101,6 +102,8 @@ class Settings:
     """Whether exp, division and the like may be approximate."""
     ignore_warnings: tuple[str | type, ...] = _setting((), WARNINGS)
     """Warnings that are not printed."""
+    missing_gradient: str = _setting("warn", SEVERITY)
+    """What to do where an argument requires a gradient and the kernel has no backward."""
     persistent_reserved_sms: int = _setting(0, whole(0))
     """Multiprocessors that persistent kernels leave free."""
     distributed: bool = _setting(False, FLAG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.program_text import make_program
-from tilesmith.analysis.partial_tiles import find_partial_axes
+from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.ir.ops.control_flow import Grid, Loop
 
 

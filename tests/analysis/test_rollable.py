@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.kernel_texts import layer_norm_body, row_kernel, softmax_body
-from tilesmith.analysis.rollable import find_rollable_dims, plan_rolling
+from tilesmith.analysis.restructuring import find_rollable_dims, plan_rolling
 from tilesmith.ir.types import Dim
 
 COLUMNS = Dim.of(200)

@@ -14,19 +14,18 @@ import torch
 from typing_extensions import override
 
 from tests.backends.triton.kernels import schedule
+from tests.ir_parser import parse_function
 from tests.lowering import run_standard
 from tests.passes.kernel_texts import row_kernel
 from tests.passes.padded_run import PaddedRun
-from tilesmith.analysis.flattenable import find_flattenable
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dims
 from tilesmith.backends.cpu.planning.materialize import plan_grid
+from tilesmith.backends.triton.backend import RULES
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import call
+from tilesmith.backends.triton.emission.spelling import call
 from tilesmith.backends.triton.ops.program_ids import emit_body
-from tilesmith.backends.triton.ops.rules import RULES
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.interpreter.frame import Frame, Tile
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import Frame, Tile, prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.ir.axis_roles import Mixed
 from tilesmith.ir.function import Function
@@ -34,7 +33,6 @@ from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
 from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import Scan
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.traversal import definitions, rewrite_function, walk_function
 from tilesmith.ir.types import Constant, Dim, Value
 from tilesmith.ir.verifier import verify_function

@@ -14,8 +14,8 @@ from tilesmith.backends.cpu.backend import CPU_BACKEND
 from tilesmith.backends.cpu.lowering.nests import ELEMENT_RULES
 from tilesmith.backends.cpu.math.scalar_functions import SCALAR_FUNCTIONS_LLVM
 from tilesmith.backends.cpu.planning.coordinates import is_virtual
+from tilesmith.backends.triton.backend import RULES
 from tilesmith.backends.triton.ops.elementwise import SCALAR_TEMPLATES
-from tilesmith.backends.triton.ops.rules import RULES
 from tilesmith.interpreter.run import EVALUATORS
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
 from tilesmith.ir.axis_roles import FORMS, LANES_MEET, AxisForm, Kept, Mixed

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ def source_files() -> list[Path]:
     return sorted(SOURCE.rglob("*.py"))
 
 
+@cache
 def all_excess() -> list[Excess]:
     files = [(path.read_text(), path.relative_to(SOURCE).as_posix()) for path in source_files()]
     return [item for text, name in files for item in find_excess(text, name)]

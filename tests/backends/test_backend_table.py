@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.backends.triton.kernels import matmul, parse, schedule
+from tests.ir_parser import parse_function
 from tilesmith.backends.table import BACKENDS
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.printer import print_function
 
 

@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tilesmith.bench import launch
+from tilesmith.bench import timing as launch
 from tilesmith.cli.main import app
 
 CPU = torch.device("cpu")

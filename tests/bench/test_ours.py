@@ -19,7 +19,7 @@ from tilesmith.bench.implementations import Implementation, ImplementationKind
 from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.row import INTERPRETED, Row, Status
-from tilesmith.bench.trial import Trial, TrialSetting
+from tilesmith.bench.trial import Trial
 from tilesmith.compiler.specialization import Specialization
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 
@@ -38,8 +38,7 @@ def check_default() -> Row:
     )
     job = replace(make_plan(suite(), OPTIONS)[0], implementation=implementation)
     arguments = double_operator().inputs[2].make(torch.device("cpu"), torch.float32)
-    setting = TrialSetting(job, OPTIONS, double_operator(), arguments, None)
-    return Trial(setting, blank_row(job)).check()
+    return Trial(job, OPTIONS, double_operator(), arguments, None, blank_row(job)).check()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 from tests.bench.made_up_rows import ENVIRONMENT, make_row
 from tilesmith.bench.compare import compare, differences_text, run_differences
 from tilesmith.bench.job_rows import driver_version
-from tilesmith.bench.report.html import Results
+from tilesmith.bench.journal import Results
 from tilesmith.bench.row import Row
 
 

@@ -90,7 +90,7 @@ def watched_trial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Trial:
     trial = make_trial(function, monkeypatch=monkeypatch)
-    monkeypatch.setattr(trial, "_announce", announce)
+    monkeypatch.setattr(trial, "announce", announce)
     return trial
 
 

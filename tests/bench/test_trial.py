@@ -27,8 +27,8 @@ from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Cause, Row, Status
-from tilesmith.bench.timing import TimingOptions, time_in_turns
-from tilesmith.bench.trial import Trial, TrialSetting
+from tilesmith.bench.timing import time_in_turns
+from tilesmith.bench.trial import Trial
 from tilesmith.measure.timer import Timing, Work
 from tilesmith.numerics.compare import ErrorReport, measure_error
 
@@ -57,7 +57,7 @@ def make_trial(
     exact = None
     if has_reference:
         exact = with_types(work_out(operator, arguments), operator, arguments)
-    return Trial(TrialSetting(job, OPTIONS, operator, arguments, exact), blank_row(job))
+    return Trial(job, OPTIONS, operator, arguments, exact, blank_row(job))
 
 
 def check(function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Row:
@@ -196,11 +196,9 @@ def test_inputs_that_differ_between_processes_are_the_harnesss_failure() -> None
     operator = double_operator()
     other = operator.inputs[2].make(CPU, torch.float32)
     arguments = operator.inputs[1].make(CPU, torch.float32)
-    setting = TrialSetting(
-        make_plan(suite(), OPTIONS)[0], OPTIONS, operator, arguments, work_out(operator, other)
-    )
+    job, reference = make_plan(suite(), OPTIONS)[0], work_out(operator, other)
     with pytest.raises(ValueError, match="not the same in every process"):
-        Trial(setting, blank_row(setting.job))
+        Trial(job, OPTIONS, operator, arguments, reference, blank_row(job))
 
 
 def test_a_judge_that_fails_is_not_the_implementations_failure(
@@ -343,12 +341,12 @@ def baseline() -> int:
     return 2
 
 
-GPU = TimingOptions(torch.device("cuda"))
+GPU = ("cuda", Options())
 
 
 def test_graphs_of_all_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(monkeypatch)
-    timed = time_in_turns(work, baseline, lambda graph: graph() == 1, GPU)
+    timed = time_in_turns(work, baseline, lambda graph: graph() == 1, *GPU)
     assert list(device.timed) == ["work", "again", "baseline"]
     assert all(entry not in (work, baseline) for entry in device.timed.values())
     assert (timed.timer, timed.notes) == ("graph, cold", [])
@@ -365,7 +363,7 @@ def test_what_cannot_be_captured_is_timed_by_events(
     refuse: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = FakeDevice(monkeypatch, refuse)
-    timed = time_in_turns(work, baseline, lambda graph: True, GPU)
+    timed = time_in_turns(work, baseline, lambda graph: True, *GPU)
     assert timed.timer == ("events, cold" if refuse is work else "graph, cold")
     assert (device.timed["work"] is work) == (refuse is work)
     assert (device.timed["again"] is work) == (refuse is work)
@@ -375,7 +373,7 @@ def test_what_cannot_be_captured_is_timed_by_events(
 
 def test_a_graph_with_other_results_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(monkeypatch)
-    timed = time_in_turns(work, None, lambda graph: False, GPU)
+    timed = time_in_turns(work, None, lambda graph: False, *GPU)
     assert device.timed["work"] is work
     assert timed.timer == "events, cold"
     assert timed.notes == ["its graph gives other results than its calls"]
@@ -384,8 +382,8 @@ def test_a_graph_with_other_results_is_not_trusted(monkeypatch: pytest.MonkeyPat
 
 def test_graphs_and_cold_caches_can_be_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     device = FakeDevice(monkeypatch)
-    plain = TimingOptions(torch.device("cuda"), is_warm=True, use_graph=False)
-    timed = time_in_turns(work, baseline, lambda graph: True, plain)
+    plain = ("cuda", Options(regime="warm", use_graph=False))
+    timed = time_in_turns(work, baseline, lambda graph: True, *plain)
     assert device.timed["baseline"] is baseline
     assert device.is_warm
     assert timed.timer == "events, warm"

@@ -25,7 +25,7 @@ from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import SafeListener
 from tilesmith.cli import bench as bench_command
 from tilesmith.cli import compare as compare_command
-from tilesmith.cli.bench import BenchFlags, ProgressLines, exit_code
+from tilesmith.cli.bench import ProgressLines, exit_code
 
 app = typer.Typer()
 bench_command.add_to(app)
@@ -127,35 +127,21 @@ def test_quiet_prints_nothing(runs):
     assert Path("a.csv").read_text().count("\n") == 4
 
 
-def test_every_option_of_the_library_can_be_given():
-    options = BenchFlags(
-        kernel="a, b",
-        input_shard="2/4",
-        num_inputs=3,
-        input_id="0,2",
-        only="x*",
-        impl=["m:f"],
-        metrics="latency,tflops",
-        regime="warm",
-        cudagraph=False,
-        dtype="fp32",
-        backend="cpu",
-        device="cpu",
-        tune_budget=3.0,
-        timeout=7.0,
-        use_cache=True,
-        fresh_processes=True,
-        require_accuracy=True,
-        memory_limit=2.0,
-        suite="s",
-        out=Path("o.jsonl"),
-        resume=True,
-        retry_failed=True,
-        retry_disturbed=True,
-    ).options()
-    assert options.kernels == ("a", "b")
-    assert options.shard == Shard(2, 4)
-    assert options.input_ids == (0, 2)
+def test_every_option_of_the_library_can_be_given(runs):
+    given = (
+        "--kernel=norm, gemm --input-shard=1/2 --num-inputs=3 --input-id=0,1 --only=tile*,m.f "
+        "--impl=m:f --metrics=latency,tflops --regime=warm --no-cudagraph --dtype=fp32 "
+        "--backend=cpu --device=cpu --tune-budget=3 --timeout=7 --use-cache --fresh-processes "
+        "--require-accuracy --memory-limit=2 --suite=s --out=o.jsonl --resume --retry-failed "
+        "--retry-disturbed"
+    )
+    done = run("bench", *re.split(" (?=--)", given))
+    assert done.exit_code == 0, done.stderr
+    (options,) = runs.options
+    assert type(options) is Options
+    assert options.kernels == ("norm", "gemm")
+    assert options.shard == Shard(1, 2)
+    assert options.input_ids == (0, 1)
     assert options.impls == ("m:f",)
     assert options.metrics == ("latency", "tflops")
     default = Options()

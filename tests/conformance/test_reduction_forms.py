@@ -9,8 +9,8 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tests.conformance.case import blocks, randn
 from tests.host_backends import on_backend
+from tests.interpreted import run_function
 from tests.lowering import schedule_function
-from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.traversal import walk_function
 from tilesmith.numerics.compare import check_against

@@ -7,7 +7,7 @@ import torch
 
 from tests.passes.test_split_rows import FAMILY
 from tilesmith.numerics.compare import check_against
-from tilesmith.schedule.product_forms import FORMS
+from tilesmith.schedule.resolution import FORMS
 
 pytestmark = [
     pytest.mark.device,

@@ -69,7 +69,7 @@ def test_exported_names_are_sorted_and_resolve():
 @EVERY_CLASS
 def test_a_class_that_says_no_more_is_documented_by_its_message(cls):
     assert cls.__doc__
-    source = (DIAGNOSTICS / "loop_errors.py").read_text()
+    source = (DIAGNOSTICS / "statement_errors.py").read_text()
     if f"class {cls.__name__}(BaseError):\n    message" in source:
         assert cls.__doc__ == cls.message
 

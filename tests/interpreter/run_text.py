@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import torch
 
+from tests.interpreted import run_function
+from tests.ir_parser import parse_function
 from tests.native_text import assert_same, copy_arguments, run_native
-from tilesmith.interpreter.run import Argument, run_function
+from tilesmith.interpreter.run import Argument
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.function import Function
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.verifier import verify_function
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.interpreted import run_function
 from tests.interpreter.run_text import build
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.exc import OutOfBoundsAccess, RaceDetected
-from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.run import run_function, run_prepared
-from tilesmith.interpreter.sampling import Sampling
+from tilesmith.interpreter.frame import prepare_function
+from tilesmith.interpreter.observers import Sampling
+from tilesmith.interpreter.run import run_prepared
 from tilesmith.numerics.reference_setup import needs_all_programs
 
 WIDTH, COLUMNS, ROWS = 10, 3, 7

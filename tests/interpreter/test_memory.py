@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.interpreted import run_function
 from tests.interpreter.run_text import build, in_program, over_tiles, run_text
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.exc import OutOfBoundsAccess
-from tilesmith.interpreter.run import run_function
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Load

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.interpreted import run_function
 from tests.interpreter.run_text import build, in_program, over_tiles, run_text
+from tests.ir_parser import parse_function
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.interpreter.prepare import prepare_function
-from tilesmith.interpreter.run import run_function, run_prepared
-from tilesmith.ir.parser import parse_function
+from tilesmith.interpreter.frame import prepare_function
+from tilesmith.interpreter.run import run_prepared
 
 COPY = over_tiles("%v = load(%x, none, [%i]) : f32[m]\n store(%out, %v, none, [%i])", 5)
 

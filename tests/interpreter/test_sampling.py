@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.interpreter.run_text import build
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import prepare_function
+from tilesmith.interpreter.observers import Sampling, TimeLimitError
 from tilesmith.interpreter.run import run_prepared
-from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 
 COPY = """
   %end = full() {value=100} : i64[]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.ir.test_verifier import in_grid, problem_in
-from tilesmith.ir.parser import parse_function
+from tests.ir_parser import parse_function
 from tilesmith.ir.printer import print_function
 from tilesmith.ir.verifier import verify_function
 

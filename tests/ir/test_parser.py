@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.ir_parser import IRSyntaxError, parse_function
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import ALL_DTYPES, BOOL, F32, I32
 from tilesmith.ir.function import Block, Builder, Function, Parameter, Size
@@ -15,7 +16,6 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, TileIndex
-from tilesmith.ir.parser import IRSyntaxError, parse_function
 from tilesmith.ir.printer import print_function
 from tilesmith.ir.types import Dim, TensorType, TileType, Value, scalar
 from tilesmith.ir.verifier import verify_function

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.ir_parser import parse_function
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import F32, I32
 from tilesmith.ir.function import Function, Parameter
@@ -11,7 +12,6 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.types import TensorType, Value, scalar
 from tilesmith.ir.verifier import verify_function
 

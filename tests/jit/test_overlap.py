@@ -9,7 +9,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
-from tilesmith.ir.shared_elements import MAX_COUNTED, find_overlap, may_overlap
+from tilesmith.ir.types import MAX_COUNTED, find_overlap, may_overlap
 
 SHAPES = pytest.mark.parametrize("static_shapes", [True, False])
 BACKENDS = pytest.mark.parametrize("backend", ["auto", "reference"])

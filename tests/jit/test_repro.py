@@ -15,7 +15,7 @@ import torch
 from tests.jit import repro_kernels as kernels
 from tests.jit.repro_kernels import fresh
 from tilesmith import exc
-from tilesmith.jit.repro_values import MAX_WRITTEN, TENSOR_FUNCTION, ValueWriter, tensor_text
+from tilesmith.jit.output.repro import MAX_WRITTEN, TENSOR_FUNCTION, ValueWriter, tensor_text
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
 from tilesmith.autotuner import IntegerFragment
-from tilesmith.frontend.source.stages import find_stages
+from tilesmith.jit.staging.source import find_stages
 
 
 @helion.kernel

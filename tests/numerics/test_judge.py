@@ -18,10 +18,11 @@ from tests.numerics.judged_kernels import (
     softmax,
     weighted,
 )
+from tilesmith.numerics.float_standard import JudgeReport
 from tilesmith.numerics.inputs import random_tensor
 from tilesmith.numerics.judge import Judge
-from tilesmith.numerics.judge_report import JudgeReport, Tolerance
 from tilesmith.numerics.oracle import Reference, ReferenceTensor
+from tilesmith.numerics.tolerance import Tolerance
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -58,7 +59,6 @@ def assert_wrong(report: JudgeReport, index: tuple[int, ...] | None = None) -> N
     assert report.reason
     assert "\n" not in report.reason
     if index is not None:
-        assert report.index == index
         assert f"out[{', '.join(map(str, index))}]" in report.reason
 
 
@@ -315,7 +315,7 @@ def test_the_worst_of_several_tensors_is_reported() -> None:
     tensor = ReferenceTensor(truth, truth.float(), truth > 0)
     judge = Judge(Reference({"a": tensor, "b": tensor}, is_complete=True))
     report = judge.check({"a": truth.float(), "b": truth.float() * 2})
-    assert report.tensor == "b"
+    assert report.reason.startswith("b[")
     assert not report.is_right
 
 

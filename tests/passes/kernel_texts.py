@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import torch
 
-from tilesmith.interpreter.run import run_function
+from tests.interpreted import run_function
+from tests.ir_parser import parse_function
 from tilesmith.ir.function import Function
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.verifier import verify_function
 
 Arguments = Mapping[str, torch.Tensor | int | float]

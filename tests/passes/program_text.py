@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.ir_parser import parse_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.printer import print_function
 from tilesmith.ir.verifier import verify_function
 

@@ -9,7 +9,7 @@ from tests.backends.triton.kernels import parse, rows
 from tests.backends.triton.test_squeeze_unit_axes import check
 from tests.passes.program_text import body_after, body_lines, make_program
 from tests.passes.test_mask_partial_tiles import masked_lines, masks
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_rollable_dims
 from tilesmith.ir.printer import print_function
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.expressions import hoist_loop_invariants, merge_common_subexpressions

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.ir_parser import parse_function
 from tests.passes.program_text import body_after, make_program
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 

@@ -8,7 +8,7 @@ import torch
 from tests.lowering import run_standard
 from tests.passes.kernel_texts import parse_kernel, results_of
 from tests.passes.program_text import find_grid
-from tilesmith.analysis.flattenable import find_flattenable
+from tilesmith.analysis.restructuring import find_flattenable
 from tilesmith.ir.function import Function
 from tilesmith.ir.verifier import verify_function
 from tilesmith.passes.flatten_tiles import flatten_tiles

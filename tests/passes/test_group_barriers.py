@@ -15,8 +15,7 @@ from tilesmith.analysis.effects import (
     touched_groups,
     written_groups,
 )
-from tilesmith.analysis.flattenable import find_flattenable
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dims
 from tilesmith.backends.cpu.backend import emit as emit_native
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.function import Function

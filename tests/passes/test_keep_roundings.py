@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.interpreted import run_function
 from tests.passes.program_text import make_program
-from tilesmith.interpreter.run import run_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import Value
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.roundings import find_roundings, keep_roundings
-from tilesmith.passes.widen_floats import widen_floats
+from tilesmith.passes.roundings import find_roundings, keep_roundings, widen_floats
 
 SIZES = {"t": 16, "u": 4, "fixed": 8}
 BODY = """

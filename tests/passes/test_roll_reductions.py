@@ -16,7 +16,7 @@ from tests.passes.kernel_texts import (
     spread,
 )
 from tests.passes.program_text import find_grid
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_rollable_dims
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.memory import Load

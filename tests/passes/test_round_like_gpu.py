@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from tests.interpreted import run_function
 from tests.passes.program_text import body_after, make_program
-from tilesmith.interpreter.run import run_function
 from tilesmith.passes.roundings import round_like_gpu
 
 PRODUCT = """

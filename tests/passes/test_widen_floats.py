@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.interpreted import run_function
 from tests.passes.program_text import body_after, make_program
 from tilesmith.dtypes import F64
-from tilesmith.interpreter.run import run_function
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import TensorType, TileType
 from tilesmith.ir.verifier import verify_function
-from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
+from tilesmith.passes.roundings import CannotWidenError, widen_floats
 
 SIZES = {"t": 16, "u": 4, "fixed": 8}
 

@@ -12,7 +12,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.interpreter.run import run_function
+from tests.interpreted import run_function
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.verifier import verify_function

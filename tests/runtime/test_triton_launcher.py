@@ -19,7 +19,7 @@ import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription
 from tilesmith.runtime.arguments import LaunchOptions
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
-from tilesmith.runtime.launchers import gpu_call, triton
+from tilesmith.runtime.launchers import triton
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.settings import Settings
 
@@ -89,7 +89,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: made.current)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: made.count)
     monkeypatch.setattr(triton, "_stream_finder", lambda: lambda index: made.streams[index])
-    monkeypatch.setattr(gpu_call, "get_num_sm", lambda device: 132)
+    monkeypatch.setattr(triton, "get_num_sm", lambda device: 132)
     return made
 
 

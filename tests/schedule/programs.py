@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.ir_parser import parse_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GridBarrier
-from tilesmith.ir.parser import parse_function
 
 
 def _tensor(name: str, dtype: str, shape: list[int], strides: list[int] | None = None) -> str:

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tilesmith
-from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.keys import KEYS
+from tilesmith.schedule.config import KEYS, Config
 
 SCALARS = st.one_of(st.integers(-4, 4096), st.booleans(), st.text(max_size=5), st.none())
 VALUES = st.recursive(

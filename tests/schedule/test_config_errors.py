@@ -11,9 +11,8 @@ from tilesmith.exc import (
     InvalidConfig,
     TunableNameConflict,
 )
-from tilesmith.schedule.config import Config
+from tilesmith.schedule.config import KEYS, Config
 from tilesmith.schedule.space.fragments import EnumFragment, PowerOfTwoFragment
-from tilesmith.schedule.space.keys import KEYS
 
 # What is wrong, and the exact words.
 ERRORS = [

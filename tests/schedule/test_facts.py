@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tests.ir_parser import parse_function
 from tests.schedule import programs
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_rollable_dims
 from tilesmith.dtypes import BF16, F32
-from tilesmith.ir.parser import parse_function
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline

@@ -14,7 +14,7 @@ from tilesmith.backends.triton.model.time_model import CLEARING_NS, EXCHANGE_NS,
 from tilesmith.exc import InvalidConfig, InvalidConfigValue, TunableNameConflict
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.product_forms import (
+from tilesmith.schedule.resolution import (
     EXCHANGE,
     FORMS,
     LAST_REDUCES,

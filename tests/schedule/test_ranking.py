@@ -10,8 +10,8 @@ import pytest
 from benchmarks.published_seeds import row_config
 from tests.schedule import programs
 from tests.specs import config_spec
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.targets import parse_target
 

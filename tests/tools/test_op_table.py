@@ -13,8 +13,8 @@ from tools.op_table.specified import SPECIFIED
 from tools.op_table.survey import survey
 
 RECORDED = load()
-EACH = 37
-"""Every so many functions are tried again."""
+EACH, EACH_IN_FULL = 74, 37
+"""Every so many functions are tried again, in the short run and with --full."""
 
 MEMORY_FORMS = {"__getitem__", "__setitem__", "load", "store"}
 """Rows that are no torch functions: how kernels touch memory, which every call here does."""
@@ -56,10 +56,11 @@ def test_specified_functions_are_in_the_table():
     assert [name for name in SPECIFIED if name not in TORCH_FUNCTIONS] == []
 
 
-def test_recorded_results_come_again():
+def test_recorded_results_come_again(request: pytest.FixtureRequest):
     if torch.__version__.partition("+")[0] != RECORDED.torch_version:
         pytest.skip(f"{RESULTS.name} was recorded with torch {RECORDED.torch_version}")
-    chosen = sorted(RECORDED.marks)[::EACH]
+    each = EACH_IN_FULL if request.config.getoption("--full") else EACH
+    chosen = sorted(RECORDED.marks)[::each]
     found = survey(HOST_BACKENDS, only=chosen).marks
     expected = {name: RECORDED.marks[name] for name in chosen}
     assert found == {

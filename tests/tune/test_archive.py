@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.tune.kernels import config, make_add
+from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.archive import Archive, judge_text
 from tilesmith.tune.context import Case
@@ -28,19 +29,20 @@ def add_two(x, y):
 
 JUDGES: dict[str, dict[str, Any]] = {
     "reference": {},
-    "none": {"is_checked": False},
-    "deterministic": {"is_deterministic": True},
-    "tolerance": {"atol": 1e-3},
-    "wider": {"atol": 1e-2},
-    "baseline": {"baseline_fn": add_one},
-    "another": {"baseline_fn": add_two},
-    "check": {"accuracy_check_fn": add_one},
+    "none": {"autotune_accuracy_check": False},
+    "deterministic": {"deterministic": True},
+    "tolerance": {"autotune_baseline_atol": 1e-3},
+    "wider": {"autotune_baseline_atol": 1e-2},
+    "baseline": {"autotune_baseline_fn": add_one},
+    "another": {"autotune_baseline_fn": add_two},
+    "check": {"autotune_baseline_accuracy_check_fn": add_one},
 }
 
 
 def archive_of(folder, judge: str) -> Archive:
     bound = make_add().bind((X, X))
-    return Archive([Case(bound, (X, X))], TuneOptions(cache_dir=folder, **JUDGES[judge]))
+    settings = Settings.from_environment({"cache_dir": str(folder), **JUDGES[judge]}, {})
+    return Archive([Case(bound, (X, X))], TuneOptions(settings))
 
 
 @pytest.mark.parametrize("judge", JUDGES)
@@ -59,12 +61,25 @@ def within(tolerance: float) -> Callable[..., bool]:
 
 def test_checks_with_other_values_inside_are_other_judges():
     def text(check: Callable[..., object]) -> str:
-        return judge_text(TuneOptions(accuracy_check_fn=check))
+        return judge_text(Settings(autotune_baseline_accuracy_check_fn=check))
 
     assert text(within(0.1)) == text(within(0.1))
     assert text(within(0.1)) != text(within(0.2))
     assert text(lambda a, e, by=1: a == e) != text(lambda a, e, by=2: a == e)
     assert text(lambda a, e: [x == 1 for x in a]) != text(lambda a, e: [x == 2 for x in a])
+
+
+def test_the_cache_can_be_left_aside(tmp_path):
+    timed = Outcome(Candidate(config(64), "random"), Verdict.OK, median_ms=1.0)
+    bound = make_add().bind((X, X))
+    settings = Settings.from_environment({"cache_dir": str(tmp_path), "skip_cache": True}, {})
+    Archive([Case(bound, (X, X))], TuneOptions(settings)).append(timed)
+    kept = archive_of(tmp_path, "reference")
+    assert kept.recall(config(64)) is None
+    kept.append(timed)
+    aside = Archive([Case(bound, (X, X))], TuneOptions(settings))
+    assert aside.recall(config(64)) is None
+    assert aside.similar_configs() == ()
 
 
 @pytest.mark.parametrize(

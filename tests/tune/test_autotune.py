@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,17 +13,32 @@ from tests.tune.kernels import config, make_add
 from tilesmith import exc
 from tilesmith.autotuner import FiniteSearch
 from tilesmith.jit.kernel import kernel as kernel_without_tuner
+from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.schedule.config import Config
-from tilesmith.settings import Settings
+from tilesmith.settings import Settings, child_environment
 from tilesmith.tune.autotune import Autotuner
 
 X, Y = torch.randn(777), torch.randn(777)
 QUIET = {"autotune_log_level": 50, "autotune_progress_bar": False}
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("cache")
+    idle_processes().close()
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+def own_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is found of other tests, but their processes: each would take seconds to start."""
+    shutil.rmtree(folder, ignore_errors=True)
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(folder))
+
+    def without_test(changes: Mapping[str, str]) -> dict[str, str]:
+        found = child_environment(changes)
+        return {name: value for name, value in found.items() if name != "PYTEST_CURRENT_TEST"}
+
+    monkeypatch.setattr("tilesmith.lab.processes.idle.child_environment", without_test)
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ from math import prod
 import torch
 
 from examples.softmax import softmax
-from tilesmith.tune.listener import arguments_text, space_size
+from tilesmith.store.lookup import describe_arguments
+from tilesmith.tune.listener import space_size
 
 
 def test_tensors_have_type_shape_and_odd_strides():
     x = torch.zeros(4, 8, dtype=torch.bfloat16)
-    assert arguments_text(("x", "y"), (x, x.T)) == (
+    assert describe_arguments(("x", "y"), (x, x.T), with_values=True) == (
         "x: bfloat16[4, 8], y: bfloat16[8, 4] with strides [1, 8]"
     )
 
@@ -22,7 +23,7 @@ def test_other_arguments_are_shown_briefly():
         return value
 
     values = (epilogue, None, "text", list(range(9)), torch.float16)
-    assert arguments_text(("f", "n", "s", "l", "d"), values) == (
+    assert describe_arguments(("f", "n", "s", "l", "d"), values, with_values=True) == (
         "f: epilogue, n: None, s: 'text', l: [0, 1, 2, 3, 4, 5, …], d: torch.float16"
     )
 

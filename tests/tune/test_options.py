@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,8 @@ import pytest
 
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
-from tilesmith.tune.options import TABLE, TuneOptions, options_from_settings, wants_search
+from tilesmith.tune.kernel import wants_search
+from tilesmith.tune.options import options_from_settings
 
 
 def settings(**values: object) -> Settings:
@@ -85,13 +85,6 @@ def test_a_first_call_searches_only_when_asked(values: dict[str, object], expect
     assert wants_search(settings(**values)) is expected
 
 
-def test_the_table_names_settings_and_options_that_exist():
-    known = {item.name for item in fields(Settings)}
-    options = {item.name for item in fields(TuneOptions)}
-    assert {name for name, _ in TABLE} <= known
-    assert {option for _, option in TABLE} <= options
-
-
 def test_keywords_are_settings_or_options_of_the_method():
     made = options_from_settings(
         settings(),
@@ -104,9 +97,9 @@ def test_keywords_are_settings_or_options_of_the_method():
             "random_seed": 5,
         },
     )
-    assert made.max_generations == 2
-    assert made.build_timeout_s == 7
-    assert made.method == "DifferentialEvolutionSearch"
+    assert made.settings.autotune_max_generations == 2
+    assert made.settings.autotune_compile_timeout == 7
+    assert made.settings.autotuner == "DifferentialEvolutionSearch"
     assert made.method_options == {"population_size": 4}
     assert made.seed_configs == (Config(block_sizes=[8]),)
     assert made.seed == 5
@@ -119,14 +112,9 @@ def test_a_bad_value_is_refused_like_in_the_decorator():
         options_from_settings(settings(autotune_seed_configs=[3]))
 
 
-def test_the_cache_can_be_left_aside():
-    assert options_from_settings(settings()).is_cached
-    assert not options_from_settings(settings(skip_cache=True)).is_cached
-
-
 def test_the_method_comes_from_the_environment():
     made = Settings.from_environment({}, {"TILESMITH_AUTOTUNER": "PatternSearch"})
-    assert options_from_settings(made).method == "PatternSearch"
+    assert options_from_settings(made).settings.autotuner == "PatternSearch"
 
 
 def test_configs_to_start_from_come_from_the_environment():

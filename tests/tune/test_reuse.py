@@ -12,7 +12,7 @@ import torch
 from tests.lab.processes.living import children, eventually
 from tests.tune.kernels import make_add
 from tests.tune.test_faults import block, faults, own_cache, search
-from tilesmith.lab.processes.idle import idle_processes
+from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.runtime.native.machine_code import CodeMaker
 
 __all__ = ["faults", "own_cache"]

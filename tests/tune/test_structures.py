@@ -11,7 +11,7 @@ from tilesmith.backends.cpu.schedule.rules import CpuRules
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.numerics.compare import check_against
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.product_forms import LAST_REDUCES, TWO_PHASES
+from tilesmith.schedule.resolution import LAST_REDUCES, TWO_PHASES
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 

@@ -19,13 +19,14 @@ from tests.tune.fakes import (
     config,
     emit,
 )
+from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
-from tilesmith.tune.context import Deadline, EmittedCandidate, TuneContext
+from tilesmith.tune.context import Deadline, EmittedCandidate
 from tilesmith.tune.jobs import BuildReply
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.result import Final, StopReason, TuneResult, summarize_rejected
-from tilesmith.tune.tuner import Tuner
+from tilesmith.tune.result import StopReason, TuneResult, summarize_rejected
+from tilesmith.tune.tuner import TuneContext, Tuner
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
 
@@ -39,14 +40,15 @@ def time_of(key: str) -> float:
 class Setup:
     """A tuner with stand-ins around it."""
 
-    def __init__(self, sizes: list[int] = SIZES, **options: object) -> None:
+    def __init__(self, sizes: list[int] = SIZES, budget_s: float = 60.0, **options: object) -> None:
         self.clock = Clock()
         self.builder = FakeBuilder(self.clock)
         self.runner = FakeRunner(self.clock, time_of)
         self.records = FakeRecords()
         self.spy = Spy()
         self.search = ListSearch([Candidate(config(size)) for size in sizes])
-        self.options = TuneOptions(**{"budget_s": 60.0, **options})  # type: ignore[arg-type]
+        settings = Settings.from_environment(options, {})
+        self.options = TuneOptions(settings, budget_s)
         self.obstacles: dict[int, str] = {}
         self.dependences: dict[int, str] = {}
         self.overlaps = True
@@ -62,27 +64,17 @@ class Setup:
             prepare=lambda: SearchStart("k", "cpu", "", "ListSearch", 0, 1.0, "nothing"),
             keep=lambda config: config,
             find_obstacle=lambda candidate: self.obstacles.get(candidate.config.block_sizes[0], ""),
+            default=config(0),
             complexity=lambda config: config.block_sizes[0],
+            roofline_ms=self.roofline_ms,
             overlaps=self.overlaps,
             find_dependence=lambda x: self.dependences.get(x.config.block_sizes[0], ""),
         )
         deadline = Deadline(self.options.budget_s, self.clock)
-        tuner = Tuner(self.search, context, self.options, deadline, self.spy)
-        tuner.roofline_ms = self.roofline_ms
-        return tuner
+        return Tuner(self.search, context, self.options, deadline, self.spy)
 
     def run(self) -> TuneResult:
-        tuner = self.make()
-
-        def finish(stop: StopReason, final: Final | None, problem: str) -> TuneResult:
-            if final is None:
-                return TuneResult(config(0), stop, problem=problem)
-            winner = final.winner
-            return TuneResult(
-                winner.config, stop, winner.median_ms, counts=tuner.tally.counts, problem=problem
-            )
-
-        return tuner.run(finish)
+        return self.make().run()
 
     def verdict(self, size: int) -> Verdict:
         return next(o.verdict for o in self.search.told if o.config == config(size))
@@ -134,7 +126,7 @@ def test_a_generation_is_summed_up_when_the_search_moves_on():
     "verdict", [Verdict.WRONG, Verdict.NONDETERMINISTIC, Verdict.CRASHED, Verdict.HUNG]
 )
 def test_a_bad_candidate_costs_only_itself(verdict: Verdict):
-    setup = Setup(run_timeout_s=1.0)
+    setup = Setup(autotune_benchmark_timeout=1)
     setup.runner.verdicts[str(config(16))] = verdict
     result = setup.run()
     assert setup.verdict(16) is verdict
@@ -207,14 +199,14 @@ def test_a_candidate_cut_off_by_the_budget_has_no_verdict():
 
 
 def test_max_generations():
-    setup = Setup(max_generations=0)
+    setup = Setup(autotune_max_generations=0)
     result = setup.run()
     assert result.stop is StopReason.GENERATIONS
     assert len(setup.search.told) == 4
 
 
 def test_near_the_roofline_it_stops():
-    setup = Setup(sizes=[16, *SIZES[:4]], stop_at_roofline=0.9)
+    setup = Setup(sizes=[16, *SIZES[:4]], autotune_stop_at_roofline=0.9)
     setup.roofline_ms = 0.95
     assert setup.run().stop is StopReason.ROOFLINE
     assert len(setup.search.told) == 1

@@ -78,8 +78,8 @@ FRONTEND = (
     Mutant(
         "positions in large tensors have 32 bits",
         "frontend",
-        "return I64 if is_wide and options.index_dtype is None else options.index_dtype",
-        "return options.index_dtype",
+        "options = replace(options, index_dtype=options.index_dtype or I64)",
+        "options = replace(options, index_dtype=options.index_dtype)",
         ("test_rows_far_apart_are_found_in_64_bits",),
     ),
 )
@@ -224,8 +224,8 @@ PASSES = (
     Mutant(
         "fp16 to bf16 loses nothing",
         "passes",
-        "return target.is_float and target.bits > source.bits",
-        "return target.is_float and target.bits >= source.bits",
+        "return target.is_float and target.bits > self.bits",
+        "return target.is_float and target.bits >= self.bits",
         ("test_lossless_conversions",),
     ),
     Mutant(
@@ -301,8 +301,8 @@ PASSES = (
     Mutant(
         "a selection of any constant is idle",
         "passes",
-        "is_idle = held is not None and fill is not None and is_same_constant(held, fill)",
-        "is_idle = held is not None and fill is not None",
+        "return chosen if is_same_constant(held, fill) else None",
+        "return chosen if held is not None and fill is not None else None",
         ("test_other_selections_stay",),
     ),
 )

@@ -285,8 +285,8 @@ TUNER = (
     Mutant(
         "strides are no part of what a winner is for",
         "tuner",
-        'strides = "" if value.is_contiguous() else f" strides {list(value.stride())}"',
-        'strides = ""',
+        "{list(value.shape)}{'' if value.is_contiguous() else told}",
+        "{list(value.shape)}",
         ("test_what_may_change_a_time_changes_the_key",),
     ),
 )

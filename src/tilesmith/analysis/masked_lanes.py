@@ -129,8 +129,7 @@ def _forget(value: Value, lanes: Lanes, blocks: frozenset[str]) -> Lanes:
 
 
 def _meet(lhs: Constant | None, rhs: Constant | None) -> Constant | None:
-    is_same = lhs is not None and rhs is not None and is_same_constant(lhs, rhs)
-    return lhs if is_same else None
+    return lhs if is_same_constant(lhs, rhs) else None
 
 
 def _meet_lanes(lhs: Lanes, rhs: Lanes) -> Lanes:
@@ -184,8 +183,7 @@ def _evaluate_known(op: Elementwise, held: list[Constant | None]) -> Constant | 
         return _meet(held[1], held[2])
     if op.fn == "and" and dtype.is_bool and False in held:
         return False
-    known = tuple(value for value in held if value is not None)
-    return evaluate(op.fn, dtype, known) if len(known) == len(held) else None
+    return evaluate(op.fn, dtype, held)
 
 
 def _of_elementwise(op: Elementwise, operands: dict[Value, Lanes]) -> Lanes:
@@ -198,13 +196,10 @@ def _of_elementwise(op: Elementwise, operands: dict[Value, Lanes]) -> Lanes:
 
 
 def _of_cast(op: Cast, operands: dict[Value, Lanes]) -> Lanes:
-    def cast(value: Constant | None) -> Constant | None:
-        return None if value is None else convert(value, op.x.tile.dtype, op.dtype)
-
     if op.bitcast:
         return _unknown(op.result)
-    held = operands[op.x]
-    return Lanes(tuple(map(cast, held.axes)), cast(held.uniform))
+    held, types = operands[op.x], (op.x.tile.dtype, op.dtype)
+    return Lanes(tuple(convert(x, *types) for x in held.axes), convert(held.uniform, *types))
 
 
 def _of_mask(op: Mask, operands: dict[Value, Lanes]) -> Lanes:

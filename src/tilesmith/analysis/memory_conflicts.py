@@ -7,11 +7,11 @@ through another layout. What cannot be proven apart is taken to meet.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilesmith.analysis.affine import AffineIndex, find_affine
+from tilesmith.analysis.affine import AffineIndex, Definitions, find_affine
 from tilesmith.analysis.effects import (
     AliasGroup,
     alias_group,
@@ -26,8 +26,6 @@ from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, Shape, Value
-
-Definitions = Mapping[Value, Operation]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from tilesmith.ir.operation import Operation
+from tilesmith.analysis.affine import Definitions
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType, Value
 
-Definitions = Mapping[Value, Operation]
 LEAST_CONTRACTED, LEAST_CONTRACTED_BYTES = 16, 32
 """Elements that fill an instruction of a GPU: of two bytes and more, and of one byte."""
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from tilesmith.analysis.affine import Definitions
 from tilesmith.analysis.effects import alias_group
 from tilesmith.analysis.row_products import RowProduct, find_axis
 from tilesmith.dtypes import F32, F64, I32, I64
@@ -33,7 +34,6 @@ _KINDS = ("sum", "prod", "max", "min")
 """Reductions of which that of the whole is the same one of those of the parts."""
 _DTYPES = (F32, F64, I32, I64)
 """Narrower ones would round each part."""
-Definitions = Mapping[Value, Operation]
 
 
 class SumForm(Enum):

@@ -12,15 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tilesmith.analysis.effects import alias_group, is_elsewhere, is_pure
-from tilesmith.ir.axis_roles import (
-    Accessed,
-    Carried,
-    Combined,
-    Contracted,
-    Numbered,
-    Reshaped,
-    Role,
-)
+from tilesmith.ir import axis_roles as forms
+from tilesmith.ir.axis_roles import Role
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -84,7 +77,7 @@ def find_row_product(function: Function) -> RowProduct | None:
     columns = find_axis(ops, site.acc, 1)
     if columns is None or site.dot.result not in columns:
         return None
-    combined = (op for op in ops if isinstance(op.form, Combined))
+    combined = (op for op in ops if isinstance(op.form, forms.Combined))
     if any(not columns.keys().isdisjoint(op.operand_values()) for op in combined):
         return None
     return replace(site, columns=columns)
@@ -168,7 +161,9 @@ def _is_row_wise(site: RowProduct) -> bool:
     for op in site.after:
         if not reached.isdisjoint(op.operand_values()):
             reached.update(op.results)
-            is_combined = isinstance(op.form, Combined) and Role.COMBINED in _roles_of(op, columns)
+            is_combined = isinstance(op.form, forms.Combined) and Role.COMBINED in _roles_of(
+                op, columns
+            )
             is_reduced = is_reduced or is_combined
     return is_reduced and all(_keeps_rows(op, site) for op in site.after)
 
@@ -201,13 +196,13 @@ def _keeps_rows(op: Operation, site: RowProduct) -> bool:
         # Programs that all write the same place would do so in another order.
         is_size = isinstance(op, BlockSize) and op.block == site.row_block
         return not isinstance(op, Store) and not is_size
-    if isinstance(op.form, Reshaped):
+    if isinstance(op.form, forms.Reshaped):
         # With nothing but ones before it, a reshape leaves a dimension whole.
         fronts = [next((dim for dim in tile.shape if not dim.is_one), None) for tile in tiles]
         return all(front == rows for front in fronts)
-    if isinstance(op.form, Carried | Contracted):
+    if isinstance(op.form, forms.Carried | forms.Contracted):
         return False
-    is_counted = isinstance(op.form, Numbered)  # from 0 in every tile
+    is_counted = isinstance(op.form, forms.Numbered)  # from 0 in every tile
     return not is_counted and _roles_of(op, rows) <= {Role.KEPT}
 
 
@@ -231,7 +226,7 @@ def find_axis(ops: Sequence[Operation], value: Value, axis: int) -> dict[Value, 
             found[place] = number
             waiting.extend(links[place, number])
     for op in ops:
-        is_carried = isinstance(op.form, Carried)
+        is_carried = isinstance(op.form, forms.Carried)
         is_clear = isinstance(op, (Loop, Yield)) if is_carried else op.form.roles <= _TELLING
         if not is_clear and not found.keys().isdisjoint((*op.operand_values(), *op.results)):
             return None
@@ -244,9 +239,9 @@ def _same_axes(op: Operation) -> Iterator[tuple[_Place, _Place]]:
         for one, *others in zip(op.results, op.init, op.carried, op.body.yielded):
             rank = one.type.rank if isinstance(one.type, TileType) else 0
             yield from (((one, axis), (other, axis)) for other in others for axis in range(rank))
-    if isinstance(op.form, Carried):
+    if isinstance(op.form, forms.Carried):
         return
-    targets = (Accessed.tile(op),) if isinstance(op.form, Accessed) else op.results
+    targets = (forms.Accessed.tile(op),) if isinstance(op.form, forms.Accessed) else op.results
     combined: list[_Place] = []
     for value, roles in zip(op.operand_values(), op.axis_roles()):
         for axis, role in enumerate(roles):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tilesmith.dtypes import BF16, F16, F32, F64, DType, ElementKind
+from tilesmith.dtypes import BF16, F16, F32, F64, DType
+from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS, SCALAR_FUNCTIONS
 from tilesmith.ir.types import Constant
 
 
@@ -24,12 +25,12 @@ def normalize(value: Constant, dtype: DType) -> Constant | None:
         return _round_float(float(value), dtype)
     if isinstance(value, float) and not value.is_integer():
         return None
-    return _wrap(int(value), dtype)
+    return dtype.wrap(int(value))
 
 
-def convert(value: Constant, source: DType, target: DType) -> Constant | None:
-    """A constant of type ``source`` cast to ``target``."""
-    exact = normalize(value, source)
+def convert(value: Constant | None, source: DType, target: DType) -> Constant | None:
+    """A constant of type ``source`` cast to ``target``; None where it is not known."""
+    exact = None if value is None else normalize(value, source)
     if exact is None:
         return None
     if target.is_bool:
@@ -38,14 +39,20 @@ def convert(value: Constant, source: DType, target: DType) -> Constant | None:
         return _convert_to_float(exact, target)
     if isinstance(exact, float):
         return _truncate(exact, target)
-    return _wrap(int(exact), target)
+    return target.wrap(int(exact))
 
 
-def evaluate(fn: str, dtype: DType, operands: tuple[Constant, ...]) -> Constant | None:
-    """A scalar function of constants; ``dtype`` is the operands' (the last's for ``where``)."""
+def evaluate(fn: str, dtype: DType, operands: Iterable[Constant | None]) -> Constant | None:
+    """A scalar function of constants; None where one is not known.
+
+    ``dtype`` is the operands' (the last's for ``where``).
+    """
+    known = tuple(value for value in operands if value is not None)
+    if len(known) < SCALAR_FUNCTIONS[fn].arity:
+        return None
     if fn == "where":
-        return normalize(operands[1] if operands[0] else operands[2], dtype)
-    exact = tuple(normalize(value, dtype) for value in operands)
+        return normalize(known[1] if known[0] else known[2], dtype)
+    exact = tuple(normalize(value, dtype) for value in known)
     function = _FUNCTIONS.get(fn)
     if function is None or None in exact:
         return None
@@ -58,18 +65,13 @@ def evaluate(fn: str, dtype: DType, operands: tuple[Constant, ...]) -> Constant 
     return normalize(result, dtype)
 
 
-def is_same_constant(lhs: Constant, rhs: Constant) -> bool:
-    """Equality that tells 0.0 from -0.0 and finds NaN equal to itself."""
+def is_same_constant(lhs: Constant | None, rhs: Constant | None) -> bool:
+    """Equality that tells 0.0 from -0.0 and finds NaN equal to itself; what is unknown differs."""
+    if lhs is None or rhs is None:
+        return False
     if isinstance(lhs, float) or isinstance(rhs, float):
         return repr(float(lhs)) == repr(float(rhs))
     return lhs == rhs
-
-
-def _wrap(value: int, dtype: DType) -> int:
-    value &= (1 << dtype.bits) - 1
-    if dtype.kind is ElementKind.SIGNED and value >> (dtype.bits - 1):
-        value -= 1 << dtype.bits
-    return value
 
 
 def _convert_to_float(value: Constant, target: DType) -> float | None:
@@ -153,16 +155,13 @@ def _extreme(choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 _MAX_SHIFT = 7
 """Shifting by the width or more is undefined on devices; 8 bits fit every type."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg,
+    **PYTHON_FUNCTIONS,
     "abs": abs,
     "floor": lambda x: math.copysign(float(math.floor(x)), x) if math.isfinite(x) else x,
     # Halves go to the even neighbour.
     "round": lambda x: math.copysign(float(round(x)), x) if math.isfinite(x) else x,
     "sqrt": lambda x: math.sqrt(x) if x >= 0 else None,
     "not": lambda x: not x if isinstance(x, bool) else ~int(x),
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
     "div": _divide,
     "floordiv": _integers_only(operator.floordiv),
     "mod": _integers_only(operator.mod),
@@ -170,17 +169,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fmod": _integers_only(lambda lhs, rhs: lhs - _truncated_quotient(lhs, rhs) * rhs),
     "shl": _integers_only(operator.lshift, _MAX_SHIFT),
     "shr": _integers_only(operator.rshift, _MAX_SHIFT),
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
     "maximum": _extreme(max),
     "minimum": _extreme(min),
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
     "isnan": math.isnan,
     "isinf": lambda x: isinstance(x, float) and math.isinf(x),
 }

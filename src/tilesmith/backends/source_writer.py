@@ -1,4 +1,4 @@
-"""Lines of Python under construction: indentation, origin comments, and lines filled in later.
+"""Python under construction: how operators bind, indentation, origin comments, late lines.
 
 A reserved place is a line whose need is not known yet (a mask, a descriptor): it is written where a
 reader expects it once something asks for it, and leaves no trace otherwise.
@@ -9,11 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from tilesmith.diagnostics.location import SourceLocation
 
 MAX_COLUMNS = 100
 INDENT = "    "
+
+
+class Precedence(IntEnum):
+    """How tightly an expression holds together; higher needs fewer parentheses."""
+
+    CONDITIONAL = 0
+    COMPARE = 1
+    BIT_OR = 2
+    BIT_XOR = 3
+    BIT_AND = 4
+    SHIFT = 5
+    SUM = 6
+    PRODUCT = 7
+    UNARY = 8
+    ATOM = 9
+
+
+OPERATORS = {
+    "|": Precedence.BIT_OR, "^": Precedence.BIT_XOR, "&": Precedence.BIT_AND,
+    **dict.fromkeys(("<<", ">>"), Precedence.SHIFT),
+    **dict.fromkeys(("+", "-"), Precedence.SUM),
+    **dict.fromkeys(("*", "/", "//", "%"), Precedence.PRODUCT),
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">="), Precedence.COMPARE),
+}  # fmt: skip
 
 
 @dataclass

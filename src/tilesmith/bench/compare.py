@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from tilesmith.bench.implementations import EAGER
-from tilesmith.bench.report.html import Results
+from tilesmith.bench.journal import Results
 from tilesmith.bench.row import (
     Average,
     Owner,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,18 +27,27 @@ class JournalError(Exception):
 
 
 @dataclass(frozen=True)
-class Journal:
+class Results:
     """What a file holds."""
 
-    run: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Environment and options of the run that began it."""
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: Sequence[Row]
     """The last of each key, in the order in which keys came first."""
+    run: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Environment and options of the run that began it."""
     num_unreadable: int = 0
     """Lines that are neither; a torn last one is such."""
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the run says of itself, and what its rows say of where they ran."""
+        software: Mapping[str, str] = self.run.get("software", {})
+        found = {"started": str(self.run.get("started", "")), **software}
+        for item in self.rows:
+            found.update(item.environment)
+        return found
 
-def read_journal(path: Path) -> Journal:
+
+def read_journal(path: Path) -> Results:
     """Read what is whole; a file that is not there is an error of the system as usual."""
     run: dict[str, Any] = {}
     rows: dict[tuple[Any, ...], Row] = {}
@@ -51,7 +60,7 @@ def read_journal(path: Path) -> Journal:
             rows[found.key] = found
         else:
             run = run or found
-    return Journal(run, list(rows.values()), num_unreadable)
+    return Results(list(rows.values()), run, num_unreadable)
 
 
 def _read_line(line: bytes) -> Row | dict[str, Any] | None:

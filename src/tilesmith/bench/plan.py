@@ -11,8 +11,10 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import inf
 from pathlib import Path
+from typing import Annotated, Any
 
 import torch
+import typer
 
 from tilesmith.bench.case import (
     DEFAULT_SUITE,
@@ -24,19 +26,10 @@ from tilesmith.bench.case import (
 )
 from tilesmith.bench.implementations import Implementation, implementations_of, plugin_name
 from tilesmith.bench.row import Owner
+from tilesmith.lab.workload.argument_text import default_device, find_dtype
 
 METRICS = ("latency", "speedup", "tflops", "gbps", "accuracy", "compile_time", "tune_time")
-RETRIES = {"retry_failed": "--retry-failed", "retry_disturbed": "--retry-disturbed"}
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp32": torch.float32,
-    "fp64": torch.float64,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float32": torch.float32,
-    "float64": torch.float64,
-}
+DTYPES = ("bf16", "fp16", "fp32", "fp64", "bfloat16", "float16", "float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,7 @@ class Shard:
         number, slash, count = text.partition("/")
         if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
             return cls(int(number), int(count))
-        raise PlanError(f"--input-shard {text}: expected M/N with 1 <= M <= N, such as 1/4")
+        raise PlanError(f"{text}: expected M/N with 1 <= M <= N, such as 1/4")
 
     def positions(self, total: int) -> range:
         """Its part of so many inputs; the first parts take what is left over."""
@@ -61,60 +54,100 @@ class Shard:
         return range(start, start + size + (self.number <= rest))
 
 
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if text and not words:
+        raise PlanError(f"{text!r}: expected names with commas between them")
+    return words
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    for word in _words(text):
+        if not (word.isascii() and word.isdecimal()):
+            raise PlanError(f"{text}: {word} is no number; expected such as 0,3")
+    return tuple(map(int, _words(text)))
+
+
+def _listed(text: list[str]) -> tuple[str, ...]:
+    return tuple(text)
+
+
+def _flag(name: str, words: str, **rest: Any) -> Any:
+    """An option of the command line; its words say what the default is."""
+    return typer.Option(name, help=words, show_default=False, **rest)
+
+
+Names = tuple[str, ...]
+_IMPL = "one more: module:function or operator=module:function; may be repeated"
+_ONLY_WHEN_RESUMED = "goes with --resume --out FILE"
+_METRICS = f"what is shown; default: {', '.join(METRICS)}"
+
+
 @dataclass(frozen=True)
 class Options:
     """Every option of ``tilesmith bench`` that decides what runs and how; checked when made.
 
-    Attributes:
-        suite: module with a function ``suite()``.
-        kernels: names of operators, or patterns; empty: all.
-        shard: part of each operator's inputs.
-        num_inputs: at most so many of them.
-        input_ids: positions of inputs; one together with ``num_inputs`` is where to begin.
-        only: names of implementations, or patterns; empty: all.
-        impls: plug-ins, each as ``[operator=]module:function``.
-        metrics: what is wanted; without ``speedup`` the baseline is not timed.
-        regime: whether caches are ``cold`` or ``warm``.
-        use_graph: time replays of CUDA graphs where they can be captured.
-        dtype: element type; empty: that of each input.
-        backend: of our kernels, as in settings; empty: by device.
-        device: ``cpu`` or ``cuda``; empty: a GPU if there is one.
-        tune_budget_s: of each search.
-        timeout_s: for each implementation of each input, searching not counted.
-        use_cache: take tuned configs from the user's cache instead of searching anew.
-        use_fresh_processes: start each process from nothing instead of as a fork of one that has
-            imported everything and touched no device.
-        require_accuracy: a row without a reference is a failure of the harness.
-        memory_limit_gb: of a process on the CPU; 0: most of the machine's.
-        path: file of rows, as JSON lines; None: rows are only returned.
-        resume: go on with that file.
-        retry_failed: when going on, run again what failed.
-        retry_disturbed: when going on, run again what others on the machine disturbed.
+    With a function beside it, an option is text that the function reads.
     """
 
-    suite: str = DEFAULT_SUITE
-    kernels: tuple[str, ...] = ()
-    shard: Shard | None = None
-    num_inputs: int | None = None
-    input_ids: tuple[int, ...] = ()
-    only: tuple[str, ...] = ()
-    impls: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = METRICS
-    regime: str = "cold"
-    use_graph: bool = True
-    dtype: str = ""
-    backend: str = ""
-    device: str = ""
-    tune_budget_s: float = 15.0
-    timeout_s: float = 300.0
-    use_cache: bool = False
-    use_fresh_processes: bool = False
-    require_accuracy: bool = False
-    memory_limit_gb: float = 0.0
-    path: Path | None = None
-    resume: bool = False
-    retry_failed: bool = False
-    retry_disturbed: bool = False
+    kernels: Annotated[Names, _flag("--kernel", "operators, or patterns: gemm,rms_*"), _words] = ()
+    shard: Annotated[
+        Shard | None, _flag("--input-shard", "M/N: the M-th of N parts of the inputs"), Shard.parse
+    ] = None
+    num_inputs: Annotated[int | None, _flag("--num-inputs", "at most so many inputs", min=1)] = None
+    input_ids: Annotated[
+        tuple[int, ...],
+        _flag("--input-id", "numbers of inputs: 0,3; one with --num-inputs is the first"),
+        _numbers,
+    ] = ()
+    only: Annotated[
+        Names, _flag("--only", "implementations, or patterns: tilesmith*,eager"), _words
+    ] = ()
+    impls: Annotated[Names, _flag("--impl", _IMPL), _listed] = ()
+    metrics: Annotated[Names, _flag("--metrics", _METRICS), _words] = METRICS
+    """Without ``speedup`` the baseline is not timed."""
+    regime: Annotated[str, _flag("--regime", "GPU caches before a call: cold (default), warm")] = (
+        "cold"
+    )
+    use_graph: Annotated[
+        bool,
+        _flag("--cudagraph/--no-cudagraph", "time replays of CUDA graphs; default: where possible"),
+    ] = True
+    dtype: Annotated[str, _flag("--dtype", "bf16, fp16, fp32, fp64; default: each input's")] = ""
+    backend: Annotated[str, _flag("--backend", "of our kernels; default: by device")] = ""
+    device: Annotated[str, _flag("--device", "cpu or cuda; default: a GPU if there is one")] = ""
+    tune_budget_s: Annotated[
+        float, _flag("--tune-budget", "seconds of each search; default: 15", min=0.0)
+    ] = 15.0
+    timeout_s: Annotated[
+        float, _flag("--timeout", "seconds for each row; default: 300", min=1.0)
+    ] = 300.0
+    """Searching not counted."""
+    use_cache: Annotated[bool, _flag("--use-cache", "take tuned configs from the cache")] = False
+    use_fresh_processes: Annotated[
+        bool, _flag("--fresh-processes", "start each process from nothing")
+    ] = False
+    """Instead of as a fork of one that has imported everything and touched no device."""
+    require_accuracy: Annotated[
+        bool, _flag("--require-accuracy", "no reference is a failure of the harness")
+    ] = False
+    memory_limit_gb: Annotated[
+        float,
+        _flag("--memory-limit", "GB of a process on the CPU; 0: most of the machine", min=0.0),
+    ] = 0.0
+    suite: Annotated[
+        str, _flag("--suite", f"module with a function suite(); default: {DEFAULT_SUITE}")
+    ] = DEFAULT_SUITE
+    path: Annotated[
+        Path | None, _flag("--out", "file of rows; default bench-<date>-<time>.jsonl")
+    ] = None
+    resume: Annotated[bool, _flag("--resume", "go on with the file of --out")] = False
+    retry_failed: Annotated[
+        bool, _flag("--retry-failed", "with --resume: run again what failed")
+    ] = False
+    retry_disturbed: Annotated[
+        bool, _flag("--retry-disturbed", "with --resume: run again what was disturbed")
+    ] = False
 
     def __post_init__(self) -> None:
         if not self.metrics:
@@ -135,10 +168,8 @@ class Options:
             (not 0 <= self.tune_budget_s < inf, "--tune-budget must be 0 seconds or more, finite"),
             (not 0 <= self.memory_limit_gb < inf, "--memory-limit must be 0 GB or more, finite"),
             (is_pathless, "--resume needs the file to go on with; name it with --out"),
-            *(
-                (getattr(self, name) and not self.resume, f"{flag} goes with --resume --out FILE")
-                for name, flag in RETRIES.items()
-            ),
+            (self.retry_failed and not self.resume, f"--retry-failed {_ONLY_WHEN_RESUMED}"),
+            (self.retry_disturbed and not self.resume, f"--retry-disturbed {_ONLY_WHEN_RESUMED}"),
         ):
             if is_wrong:
                 raise PlanError(problem)
@@ -146,7 +177,7 @@ class Options:
     @property
     def place(self) -> str:
         """The device that is meant."""
-        return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return self.device or default_device()
 
     def check_device(self) -> None:
         """PlanError if it is not there: a list can be made without it, but nothing can run."""
@@ -237,7 +268,7 @@ def _make_job(
     operator: Operator, position: int, implementation: Implementation, options: Options
 ) -> Job:
     chosen = operator.inputs_on(options.place)[position]
-    dtype = DTYPES[options.dtype] if options.dtype else chosen.dtype
+    dtype = find_dtype(options.dtype) or chosen.dtype
     return Job(
         options.suite,
         operator.name,

@@ -13,6 +13,16 @@ NoneType = type(None)
 
 INTERPRETED = "nothing was compiled: the reference interpreter ran"
 """A row's fallback where that is so."""
+RATE_CLASSES = {
+    "float64": {"fp64": "f64"},
+    "float32": {"fp32": "f32", "tf32": "tf32"},
+    "bfloat16": {"16-bit": "f16"},
+    "float16": {"16-bit": "f16"},
+    "float8_e4m3fn": {"fp8": "f8"},
+    "float8_e5m2": {"fp8": "f8"},
+    "int8": {"int8": "i8"},
+}
+"""By type of elements: what rates of products of such are called, and for the device model."""
 _FORMS: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "bool": (bool,),

@@ -33,7 +33,7 @@ from tilesmith.bench.job_rows import (
     software,
     unavailable,
 )
-from tilesmith.bench.journal import Journal, JournalWriter, check_is_ordinary, read_journal
+from tilesmith.bench.journal import JournalWriter, Results, check_is_ordinary, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.lab.folders import temporary_folder
@@ -134,8 +134,8 @@ def _is_done(row: Row, options: Options) -> bool:
     return row.status in done
 
 
-def _check_agreement(journal: Journal, options: Options) -> None:
-    before: dict[str, Any] = journal.run.get("options", {})
+def _check_agreement(journal: Results, options: Options) -> None:
+    before: Mapping[str, Any] = journal.run.get("options", {})
     now = {name: getattr(options, name) for name in MUST_AGREE}
     if SPEEDUP in options.metrics:
         # Without it the baseline is not timed, which does no harm to rows that have both.
@@ -225,43 +225,20 @@ def _variables(options: Options, folder: Path) -> Mapping[str, str]:
     return found
 
 
-class References:
-    """References of inputs, each worked out once and dropped when the next one is needed."""
-
-    def __init__(self, processes: WorkerProcesses, folder: Path, options: Options) -> None:
-        self._processes = processes
-        self._path = folder / "reference.pt"
-        self._timeout_s = options.timeout_s
-        # Working it out takes more memory than the results, which a limit does not allow for.
-        self._can_make_again = options.memory_limit_gb == 0
-        self._key: tuple[Any, ...] | None = None
-        self._problem = ""
-
-    def find(self, job: Job) -> tuple[Path | None, str]:
-        """The path of a job's reference, or none and why."""
-        if job.input_key != self._key:
-            self._path.unlink(missing_ok=True)
-            self._problem = self._make(job)
-            self._key = job.input_key
-        return (None if self._problem else self._path), self._problem
-
-    def _make(self, job: Job) -> str:
-        request = MakeReference(job, self._path, self._can_make_again)
-        reply = self._processes.ask(request, self._timeout_s).reply
-        if isinstance(reply, ChildError):
-            how = str(reply).splitlines()[0]
-            return "" if self._path.exists() else f"{how} while working out the reference"
-        return reply.reason if isinstance(reply, ErrorReply) else ""
-
-
 class Supervisor:
-    """Runs jobs one after the other; ``folder`` is for files between processes."""
+    """Runs jobs one after the other; ``folder`` is for files between processes.
+
+    The reference of an input is worked out once, and dropped when the next one is needed.
+    """
 
     def __init__(self, options: Options, processes: WorkerProcesses, folder: Path) -> None:
         self._options = options
         self._processes = processes
         self._progress = folder / "progress.json"
-        self._references = References(processes, folder, options)
+        self._reference = folder / "reference.pt"
+        self._input_key: tuple[Any, ...] | None = None
+        self._problem = ""
+        """Why there is no reference."""
 
     def run(self, job: Job) -> Row:
         """The row of a job; nothing is raised but what ends the run itself."""
@@ -275,7 +252,7 @@ class Supervisor:
             return harness_failed(row, f"{type(error).__name__}: {error}")
 
     def _measure(self, job: Job, row: Row) -> Row:
-        reference, problem = self._references.find(job)
+        reference, problem = self._find_reference(job)
         if problem and self._options.require_accuracy:
             return harness_failed(row, f"no reference: {problem}")
         notes = [f"accuracy not checked: {problem}"] if problem else []
@@ -288,6 +265,21 @@ class Supervisor:
             notes.append(f"no speedup: with the baseline, {row.reason.splitlines()[0]}")
             row, _ = self._ask(replace(request, with_baseline=False))
         return replace(row, reason="; ".join(filter(None, [row.reason, *notes])))
+
+    def _find_reference(self, job: Job) -> tuple[Path | None, str]:
+        """The path of a job's reference, or none and why."""
+        if job.input_key != self._input_key:
+            self._reference.unlink(missing_ok=True)
+            # Working it out takes more memory than the results, which a limit does not allow for.
+            can_make_again = self._options.memory_limit_gb == 0
+            request = MakeReference(job, self._reference, can_make_again)
+            reply = self._processes.ask(request, self._options.timeout_s).reply
+            self._problem = reply.reason if isinstance(reply, ErrorReply) else ""
+            if isinstance(reply, ChildError) and not self._reference.exists():
+                how = str(reply).splitlines()[0]
+                self._problem = f"{how} while working out the reference"
+            self._input_key = job.input_key
+        return (None if self._problem else self._reference), self._problem
 
     def _ask(self, request: Measure) -> tuple[Row, Stage | None]:
         """The row and, if the process died, the stage in which it did."""

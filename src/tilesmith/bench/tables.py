@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from tilesmith.bench.implementations import HELION, Implementation, ImplementationKind
-from tilesmith.bench.plan import DTYPES, Options, PlanError, suggest
+from tilesmith.bench.plan import Options, PlanError, suggest
 from tilesmith.bench.row import (
     Owner,
     Row,
@@ -22,6 +22,7 @@ from tilesmith.bench.row import (
 )
 from tilesmith.diagnostics.wording import number_text, percent_text
 from tilesmith.lab.reports import json_line
+from tilesmith.lab.workload.argument_text import find_dtype
 
 DISTURBED = "disturbed"
 """Stands where a noise would stand."""
@@ -152,7 +153,7 @@ def choose_rows(rows: Sequence[Row], options: Options) -> list[Row]:
             "--input-shard does not go with --from: a file does not say how many inputs there "
             "are; choose with --input-id"
         )
-    dtype = str(DTYPES[options.dtype]).removeprefix("torch.") if options.dtype else ""
+    dtype = str(find_dtype(options.dtype) or "").removeprefix("torch.")
     chosen = _named(rows, "--kernel", options.kernels, "operator")
     chosen = _named(chosen, "--only", options.only, "implementation")
     chosen = _named(chosen, "--dtype", [dtype] if dtype else [], "dtype")

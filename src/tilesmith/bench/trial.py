@@ -29,7 +29,7 @@ from tilesmith.bench.reference import (
     poison_results,
 )
 from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
-from tilesmith.bench.timing import AmountOfWork, TimingOptions, time_in_turns
+from tilesmith.bench.timing import AmountOfWork, time_in_turns
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import SourceLocation
@@ -40,7 +40,7 @@ from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.tuner import MultiRequest, SearchEnd, Tuner, TuneRequest
 from tilesmith.lab.failures import one_line
-from tilesmith.lab.workload.results import synchronize
+from tilesmith.lab.workload.loading import synchronize
 from tilesmith.measure.timer import Work
 from tilesmith.schedule.config import Config
 
@@ -175,47 +175,32 @@ class HarnessError(Exception):
     """What is not the implementation's fault."""
 
 
-@dataclass(frozen=True)
-class TrialSetting:
-    """What a trial is about."""
+@dataclass(eq=False, repr=False)
+class Trial:
+    """Keeps the row so far; every step returns it."""
 
     job: Job
     options: Options
     operator: Operator
     arguments: Arguments
     reference: Reference | None
+    row: Row
+    announce: Callable[[Stage, Row], object] | None = None
+    """Told of stages that begin."""
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the arguments."""
-        return torch.device(self.job.device)
-
-
-class Trial:
-    """Keeps the row so far; every step returns it. ``announce`` is told of stages that begin."""
-
-    def __init__(
-        self,
-        setting: TrialSetting,
-        row: Row,
-        announce: Callable[[Stage, Row], object] | None = None,
-    ) -> None:
-        self.row = row
-        self._setting = setting
-        self._announce = announce
-        self._fingerprint = fingerprint(setting.arguments)
-        reference, options = setting.reference, setting.options
-        if reference is not None and reference.arguments != self._fingerprint:
-            raise ValueError(
-                "the input is not the same in every process; make() must be repeatable"
-            )
+    def __post_init__(self) -> None:
+        self._fingerprint = fingerprint(self.arguments)
+        reference, options, job = self.reference, self.options, self.job
         self._judge = None
         if reference is not None:
-            dtype, target = getattr(torch, setting.job.dtype), setting.job.implementation.target
-            place = (dtype, setting.job.device, setting.arguments, target)
-            roundings = setting.operator.intermediates(*place)
-            self._judge = Judge(setting.operator, setting.arguments, reference, roundings)
-        is_tuned = setting.job.implementation.kind is ImplementationKind.TUNED
+            if reference.arguments != self._fingerprint:
+                raise ValueError(
+                    "the input is not the same in every process; make() must be repeatable"
+                )
+            place = (getattr(torch, job.dtype), job.device, self.arguments)
+            roundings = self.operator.intermediates(*place, job.implementation.target)
+            self._judge = Judge(self.operator, self.arguments, reference, roundings)
+        is_tuned = job.implementation.kind is ImplementationKind.TUNED
         budget_s = options.tune_budget_s if is_tuned else None
         is_forced = not options.use_cache
         self._tuner = ObservedTuner(budget_s, is_forced=is_forced, announce=self._begin)
@@ -225,14 +210,14 @@ class Trial:
 
     def check(self) -> Row:
         """Build, call twice over poisoned memory, judge both results."""
-        implementation = self._setting.job.implementation
+        implementation = self.job.implementation
         self._begin(Stage.BUILD)
         try:
-            function = load_function(implementation, self._setting.operator)
+            function = load_function(implementation, self.operator)
             # All of all loaded modules: a function may call any of them.
             for kernel in _loaded_kernels():
                 self._tuner.observe(kernel.definition)
-            arguments = self._setting.arguments
+            arguments = self.arguments
             self._work = lambda: function(*arguments)
             self._call_and_judge(self._work)
         except HarnessError as error:
@@ -245,11 +230,11 @@ class Trial:
 
     def try_baseline(self) -> Row:
         """Call the eager form; if it fails there is no speedup, and the row says why."""
-        arguments, eager = self._setting.arguments, self._setting.operator.eager
+        arguments, eager = self.arguments, self.operator.eager
         self._begin(Stage.BASELINE)
         try:
             result = eager(*arguments)
-            synchronize(self._setting.job.device)
+            synchronize(self.job.device)
             judgement = self._judged(result)
             self._baseline = lambda: eager(*arguments)
             self._update(baseline_error=_finite(judgement.error))
@@ -266,8 +251,8 @@ class Trial:
             fields = self._time(self._work)
             # What counts its calls, or leaves something behind, may be wrong by now.
             result = self._work()
-            synchronize(self._setting.job.device)
-            if fingerprint(self._setting.arguments) != self._fingerprint:
+            synchronize(self.job.device)
+            if fingerprint(self.arguments) != self._fingerprint:
                 self._reject("it changed its arguments while it was timed")
             self._accept(self._judged(result), "a call after timing: ")
         except BaseException as error:
@@ -278,25 +263,25 @@ class Trial:
         return self.row
 
     def _failed(self, error: BaseException) -> Row:
-        if self._setting.device.type == "cpu" and NO_TRITON_DRIVER in one_line(error):
+        if self.job.device == "cpu" and NO_TRITON_DRIVER in one_line(error):
             return unavailable(self.row, f"it needs a GPU: {one_line(error)}")
         return raised(self.row, error)
 
     def _call_and_judge(self, work: Work) -> None:
-        arguments = self._setting.arguments
+        arguments = self.arguments
         self._poison()
         start = perf_counter()
         first = work()
-        synchronize(self._setting.job.device)
+        synchronize(self.job.device)
         self._update(compile_s=perf_counter() - start - self._tuner.tune_s)
-        if self._setting.job.owner is Owner.OURS:
+        if self.job.owner is Owner.OURS:
             self._update(**self._tuner.facts())
         kept = [tensor.detach().clone() for tensor in tensors_in(first)]
         poison_results(first, arguments)
         del first
         self._begin(Stage.CALL)
         second = work()
-        synchronize(self._setting.job.device)
+        synchronize(self.job.device)
         self._begin(Stage.JUDGE)
         self._accept(self._judged(kept), "")
         self._accept(self._judged(second), "a second call: ")
@@ -305,16 +290,16 @@ class Trial:
         if self.row.status is not Status.OK:
             return
         try:
-            self._amount = AmountOfWork(self._setting.operator, arguments, second)
+            self._amount = AmountOfWork(self.operator, arguments, second)
         except Exception as error:
             raise HarnessError(f"its work cannot be counted: {one_line(error)}") from error
 
     def _poison(self) -> None:
-        if self._setting.reference is None:
+        if self.reference is None:
             return
-        sizes = {4, *(t.element_size() for t in tensors_in(self._setting.arguments))}
+        sizes = {4, *(t.element_size() for t in tensors_in(self.arguments))}
         with suppress(RuntimeError, MemoryError):  # where there is no room, none is poisoned
-            poison_free_memory(self._setting.reference.results, sorted(sizes))
+            poison_free_memory(self.reference.results, sorted(sizes))
 
     def _judged(self, returned: Any) -> Judgement:
         if self._judge is None:
@@ -335,35 +320,34 @@ class Trial:
         self._update(status=Status.FAILED, cause=Cause.WRONG_RESULT, reason=reason)
 
     def _time(self, work: Work) -> dict[str, Any]:
-        options = self._setting.options
-        how = TimingOptions(self._setting.device, options.regime == "warm", options.use_graph)
+        how = (self._is_right, self.job.device, self.options)
         try:
-            timed = time_in_turns(work, self._baseline, self._is_right, how)
+            timed = time_in_turns(work, self._baseline, *how)
         except Exception as error:
             if self._baseline is None:
                 raise
             self._note(f"no speedup: timing with the baseline raised {one_line(error)}")
-            timed = time_in_turns(work, None, self._is_right, how)
+            timed = time_in_turns(work, None, *how)
         for note in timed.notes:
             self._note(note)
         fields = timed.fields()
-        if self._setting.job.implementation.kind is ImplementationKind.EAGER:
+        if self.job.implementation.kind is ImplementationKind.EAGER:
             fields |= {"baseline_ms": fields["latency_ms"], "baseline_spread": fields["spread"]}
             fields["speedup"] = 1.0
         return fields
 
     def _is_right(self, graph: Work) -> bool:
         """Whether a replay writes the results anew."""
-        poison_results(graph(), self._setting.arguments)
+        poison_results(graph(), self.arguments)
         result = graph()
-        synchronize(self._setting.job.device)
+        synchronize(self.job.device)
         return not self._judged(result).problem
 
     def _begin(self, stage: Stage) -> None:
-        if self._announce is None:
+        if self.announce is None:
             return
         try:
-            self._announce(stage, self.row)
+            self.announce(stage, self.row)
         except OSError as error:
             raise HarnessError(f"no file can be left behind: {error}") from error
 

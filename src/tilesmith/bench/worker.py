@@ -30,8 +30,8 @@ from tilesmith.bench.job_rows import (
 from tilesmith.bench.plan import Job
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
-from tilesmith.bench.trial import Trial, TrialSetting
-from tilesmith.lab.workload.results import synchronize
+from tilesmith.bench.trial import Trial
+from tilesmith.lab.workload.loading import synchronize
 
 SHARE = 0.9
 """Of the machine's memory, for a process without a limit of its own."""
@@ -87,11 +87,8 @@ def prepare(request: Measure) -> Trial | Row:
     limit_memory(device, options.memory_limit_gb)
     arguments = make_arguments(operator, job)
     reference = find_reference(request.reference, device, operator, arguments)
-    return Trial(
-        TrialSetting(job, options, operator, arguments, reference),
-        row,
-        lambda stage, known: Progress(stage, known).save(request.progress),
-    )
+    place = (job, options, operator, arguments, reference, row)
+    return Trial(*place, lambda stage, known: Progress(stage, known).save(request.progress))
 
 
 def find_reference(

@@ -19,88 +19,34 @@ from rich.text import Text
 from typing_extensions import override
 
 from tilesmith.bench.case import load_suite
-from tilesmith.bench.journal import JournalError, read_journal
-from tilesmith.bench.launch import print_launch_costs
-from tilesmith.bench.plan import DEFAULT_SUITE, METRICS, Job, Options, PlanError, Shard, make_plan
-from tilesmith.bench.report.html import Results, write_page, write_pictures
+from tilesmith.bench.journal import JournalError, Results, read_journal
+from tilesmith.bench.plan import Job, Options, PlanError, make_plan
+from tilesmith.bench.report.html import write_page
+from tilesmith.bench.report.pictures import write_pictures
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.run import Listener, run_plan
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
-from tilesmith.cli.flags import commands
+from tilesmith.bench.timing import print_launch_costs
+from tilesmith.cli.flags import commands, options_of
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
 from tilesmith.diagnostics.wording import counted
 from tilesmith.lab.pages import PictureError
 
-BUDGET_S, TIMEOUT_S = Options.tune_budget_s, Options.timeout_s
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
-FLAGS = {"load": "--from", "is_list": "--list", "cudagraph": "--cudagraph or --no-cudagraph"}
-"""Those that are not called as their field."""
 SHOWN = ("metrics", "csv", "json", "html", "png", "quiet")
-CHOOSING = ("kernel", "input_shard", "num_inputs", "input_id", "only", "dtype", "device")
+CHOOSING = ("kernels", "shard", "num_inputs", "input_ids", "only", "dtype", "device")
 USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN)}
 """What each way not to run anything looks at."""
 WHY = {"launch": "it times calls of its own kernels", "load": "it shows rows as they were measured"}
 
 
 @dataclass(frozen=True)
-class BenchFlags:
+class BenchFlags(Options):
     """The options of ``tilesmith bench``."""
 
-    kernel: Annotated[str, typer.Option(help="operators, or patterns: gemm,rms_*")] = ""
-    input_shard: Annotated[str, typer.Option(help="M/N: the M-th of N parts of the inputs")] = ""
-    num_inputs: Annotated[int | None, typer.Option(help="at most so many inputs", min=1)] = None
-    input_id: Annotated[
-        str, typer.Option(help="numbers of inputs: 0,3; one with --num-inputs is the first")
-    ] = ""
-    only: Annotated[str, typer.Option(help="implementations, or patterns: tilesmith*,eager")] = ""
-    impl: Annotated[
-        list[str] | None,
-        typer.Option(help="one more: module:function or operator=module:function; may be repeated"),
-    ] = None
-    metrics: Annotated[
-        str, typer.Option(help=f"what is shown; default: {', '.join(METRICS)}", show_default=False)
-    ] = ",".join(METRICS)
-    regime: Annotated[str, typer.Option(help="GPU caches before a call: cold (default), warm")] = ""
-    cudagraph: Annotated[
-        bool | None, typer.Option(help="time replays of CUDA graphs; default: where possible")
-    ] = None
-    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, fp64; default: each input's")] = ""
-    backend: Annotated[str, typer.Option(help="of our kernels; default: by device")] = ""
-    device: Annotated[str, typer.Option(help="cpu or cuda; default: a GPU if there is one")] = ""
-    tune_budget: Annotated[
-        float | None, typer.Option(help=f"seconds of each search; default: {BUDGET_S:g}", min=0.0)
-    ] = None
-    timeout: Annotated[
-        float | None, typer.Option(help=f"seconds for each row; default: {TIMEOUT_S:g}", min=1.0)
-    ] = None
-    use_cache: Annotated[
-        bool, typer.Option("--use-cache", help="take tuned configs from the cache")
-    ] = False
-    fresh_processes: Annotated[
-        bool, typer.Option("--fresh-processes", help="start each process from nothing")
-    ] = False
-    require_accuracy: Annotated[
-        bool, typer.Option("--require-accuracy", help="no reference is a failure of the harness")
-    ] = False
-    memory_limit: Annotated[
-        float, typer.Option(help="GB of a process on the CPU; 0: most of the machine", min=0.0)
-    ] = 0.0
-    suite: Annotated[
-        str, typer.Option(help=f"module with a function suite(); default: {DEFAULT_SUITE}")
-    ] = ""
-    out: Annotated[
-        Path | None, typer.Option(help="file of rows; default bench-<date>-<time>.jsonl")
-    ] = None
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the file of --out")] = False
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="with --resume: run again what failed")
-    ] = False
-    retry_disturbed: Annotated[
-        bool, typer.Option("--retry-disturbed", help="with --resume: run again what was disturbed")
-    ] = False
     load: Annotated[
         Path | None, typer.Option("--from", help="run nothing: show the rows of this file")
     ] = None
@@ -116,40 +62,21 @@ class BenchFlags:
         bool, typer.Option("--launch", help="time calls on the host instead: what a launch costs")
     ] = False
 
+    def __post_init__(self) -> None:
+        """What was asked for is checked by ``options``, once it is clear what that is."""
+
     def options(self) -> Options:
         """What runs and how; PlanError for what does not exist."""
-        new_path = Path(f"bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
-        return Options(
-            suite=self.suite or DEFAULT_SUITE,
-            kernels=_words("--kernel", self.kernel),
-            shard=Shard.parse(self.input_shard) if self.input_shard else None,
-            num_inputs=self.num_inputs,
-            input_ids=_numbers(self.input_id),
-            only=_words("--only", self.only),
-            impls=tuple(self.impl or ()),
-            metrics=_words("--metrics", self.metrics),
-            regime=self.regime or "cold",
-            use_graph=self.cudagraph is not False,
-            dtype=self.dtype,
-            backend=self.backend,
-            device=self.device,
-            tune_budget_s=BUDGET_S if self.tune_budget is None else self.tune_budget,
-            timeout_s=TIMEOUT_S if self.timeout is None else self.timeout,
-            use_cache=self.use_cache,
-            use_fresh_processes=self.fresh_processes,
-            require_accuracy=self.require_accuracy,
-            memory_limit_gb=self.memory_limit,
-            path=self.out or (None if self.resume or self.is_list or self.load else new_path),
-            resume=self.resume,
-            retry_failed=self.retry_failed,
-            retry_disturbed=self.retry_disturbed,
-        )
+        chosen = {item.name: getattr(self, item.name) for item in fields(Options)}
+        if not (self.path or self.resume or self.is_list or self.load):
+            chosen["path"] = Path(f"bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
+        return Options(**chosen)
 
 
-def bench(flags: BenchFlags) -> int:
+def bench(flags: BenchFlags, context: typer.Context) -> int:
     """Run kernels against eager, torch.compile and others. Each has its own process."""
     try:
-        check_modes(flags)
+        _check_modes(context)
         options = flags.options()
         if flags.launch:
             options.check_device()
@@ -253,39 +180,16 @@ def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
         tell(f"wrote {', '.join(map(str, written))}")
 
 
-def _words(option: str, text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if text and not words:
-        raise PlanError(f"{option} {text!r}: expected names with commas between them")
-    return words
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    words = _words("--input-id", text)
-    wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
-    if wrong:
-        raise PlanError(f"--input-id {text}: {wrong[0]} is no number; expected such as 0,3")
-    return tuple(map(int, words))
-
-
-def check_modes(flags: BenchFlags) -> None:
+def _check_modes(context: typer.Context) -> None:
     """UsageError if something was asked for that would not be looked at."""
-    given = [f.name for f in fields(flags) if getattr(flags, f.name) not in (f.default, [])]
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    asked = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+    flags = options_of(context)
     for mode, used in USES.items():
-        ignored = [name for name in given if name not in (mode, *used)]
-        if mode in given and ignored:
-            names = ", ".join(map(flag_of, ignored))
-            raise UsageError(f"{flag_of(mode)} does not go with {names}: {WHY[mode]}; leave it out")
-
-
-def flag_of(name: str) -> str:
-    """The option of a field.
-
-    Example:
-        >>> flag_of("num_inputs"), flag_of("load")
-        ('--num-inputs', '--from')
-    """
-    return FLAGS.get(name) or f"--{name.replace('_', '-')}"
+        ignored = [flags[name] for name in asked if name not in (mode, *used)]
+        if mode in asked and ignored:
+            names = ", ".join(ignored)
+            raise UsageError(f"{flags[mode]} does not go with {names}: {WHY[mode]}; leave it out")
 
 
 class ProgressLines(Listener):

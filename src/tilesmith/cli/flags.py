@@ -90,7 +90,7 @@ class BoundFlags(KernelFlags):
         return kernel.bind(arguments, target=self.target or None)
 
 
-def commands(**runs: Callable[[Any], int]) -> Callable[[typer.Typer], None]:
+def commands(**runs: Callable[..., int]) -> Callable[[typer.Typer], None]:
     """What adds commands to an application, each a function from its flags to the exit code."""
 
     def add_to(app: typer.Typer) -> None:
@@ -100,26 +100,51 @@ def commands(**runs: Callable[[Any], int]) -> Callable[[typer.Typer], None]:
     return add_to
 
 
-def _make_command(run: Callable[[Any], int]) -> Callable[..., None]:
-    """The function with the fields of its flags as parameters, as typer wants it."""
-    flags = get_type_hints(run)["flags"]
+def _make_command(run: Callable[..., int]) -> Callable[..., None]:
+    """The function with the fields of its flags as parameters, as typer wants it.
 
-    def command(**values: Any) -> None:
-        raise typer.Exit(_run_safely(run, flags(**values)))
-
+    A field with a function beside its option is given as the text that the function takes.
+    """
+    wanted = get_type_hints(run)
+    flags = wanted.pop("flags")
     hints = get_type_hints(flags, include_extras=True)
-    parameters = inspect.signature(flags).parameters.values()
-    resolved = [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
-    command.__annotations__ = hints
+    readers = {n: read for n, hint in hints.items() for read in hint.__metadata__ if callable(read)}
+
+    def act(context: typer.Context, values: dict[str, Any]) -> int:
+        for name, read in readers.items():
+            text = values.pop(name)
+            try:
+                values |= {} if text is None else {name: read(text)}
+            except ValueError as error:
+                raise UsageError(f"{options_of(context)[name]} {error}") from None
+        return run(flags(**values), **({"context": context} if "context" in wanted else {}))
+
+    def command(context: typer.Context, **values: Any) -> None:
+        raise typer.Exit(_run_safely(lambda: act(context, values)))
+
+    parameters = dict(inspect.signature(flags).parameters)
+    for name, read in readers.items():
+        (kind,) = get_type_hints(read).keys() - {"return"}
+        hints[name] = Annotated[get_type_hints(read)[kind] | None, hints[name].__metadata__[0]]
+        parameters[name] = parameters[name].replace(default=None)
+    resolved = [item.replace(annotation=hints[name]) for name, item in parameters.items()]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    command.__annotations__ = {"context": typer.Context, **hints}
     command.__doc__ = run.__doc__
-    vars(command)["__signature__"] = inspect.Signature(resolved)
+    vars(command)["__signature__"] = inspect.Signature([*resolved, context])
     return command
 
 
-def _run_safely(run: Callable[[Any], int], flags: Any) -> int:
+def options_of(context: typer.Context) -> dict[str, str]:
+    """What stands on the command line for each parameter of a command."""
+    items = context.command.params
+    return {str(item.name): " or ".join([*item.opts, *item.secondary_opts]) for item in items}
+
+
+def _run_safely(act: Callable[[], int]) -> int:
     """Mistakes of the caller are a message, not a traceback."""
     try:
-        return run(flags)
+        return act()
     except (ArgumentTextError, ReferenceNotFoundError, SettingError, UsageError) as error:
         typer.echo(f"error: {error}", err=True)
         return USAGE_ERROR

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilesmith.bench.journal import read_journal
-from tilesmith.bench.report.html import Results
+from tilesmith.bench.journal import Results, read_journal
 from tilesmith.cli.output import UsageError, tell
 from tilesmith.diagnostics.wording import counted
 
@@ -15,12 +14,12 @@ _EXPECTED = "expected a file as tilesmith bench --out writes it"
 def load_results(path: Path) -> Results:
     """A finished run from its file."""
     try:
-        journal = read_journal(path)
+        results = read_journal(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {_EXPECTED}") from None
-    if not journal.rows:
+    if not results.rows:
         raise UsageError(f"{path} has no rows of a benchmark; {_EXPECTED}")
-    if journal.num_unreadable:
-        lines = counted(journal.num_unreadable, "line")
+    if results.num_unreadable:
+        lines = counted(results.num_unreadable, "line")
         tell(f"warning: {lines} of {path} cannot be read")
-    return Results(journal.rows, journal.run)
+    return results

@@ -20,9 +20,8 @@ from tilesmith.ir.ops.control_flow import Grid, GridBarrier, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic
-from tilesmith.ir.shared_elements import find_overlap
 from tilesmith.ir.traversal import definitions, walk, walk_function
-from tilesmith.ir.types import Value
+from tilesmith.ir.types import Value, find_overlap
 
 _MEMORY = Trait.READS | Trait.WRITES
 Definitions = Mapping[Value, Operation]

@@ -11,8 +11,7 @@ from math import prod
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import Shape, TileType
-from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.ir.types import Shape, TileType, next_power_of_2
 
 MAX_TILE_ELEMENTS = 1 << 25
 UNKNOWN_EXTENT = 1 << 20

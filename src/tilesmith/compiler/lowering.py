@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from logging import INFO
 from typing import TypeVar
 
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import Backend
-from tilesmith.compiler.stage_log import find_clock
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
+from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.ir.function import Function
 from tilesmith.ir.verifier import verify_function
 from tilesmith.schedule.config import Config
@@ -18,6 +19,7 @@ from tilesmith.schedule.schedule import Schedule
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 
+LOG = topic_log("compile")
 Known = TypeVar("Known")
 
 
@@ -103,19 +105,20 @@ def run_stages(
 ) -> Lowering:
     """Run all passes of the stages in order, with observers after each."""
     watching = (*observers, *((verify_pass,) if is_verified(state.settings) else ()))
-    clock = find_clock()
+    is_timed, of_passes, of_stages = LOG.isEnabledFor(INFO), Stopwatch(), Stopwatch()
     for stage in stages:
         first = state.function
         for step in stage.passes:
             if step.is_cleanup and state.function is first:
                 continue
             before, state = state.function, step.run(state)
-            if clock is not None:
-                clock.end_pass(before.name, step.name, is_changed=before is not state.function)
+            if is_timed:
+                effect = ", nothing to do" if before is state.function else ""
+                LOG.debug("%s: pass %s %s%s", before.name, step.name, of_passes.lap(), effect)
             for observe in watching:
                 observe(stage, step, before, state.function)
-        if clock is not None:
-            clock.end_stage(state.function.name, stage.name)
+        if is_timed:
+            LOG.info("%s: stage %s %s", state.function.name, stage.name, of_stages.lap())
     return state
 
 

@@ -67,16 +67,13 @@ class FoldLanguage(ast.NodeTransformer):
             self._registered += 1
             return ast.Constant(self._blocks[self._registered - 1])
         if name == "register_tunable":
-            return self._tunable(given)
+            names = [part.value for part in given if isinstance(part, ast.Constant)]
+            return ast.Constant(self._tunables[str(names[0])])
         if name == "get_num_sm" and len(node.args) == 1 and not node.keywords:
             return ast.parse(_NUM_SM.format(ast.unparse(node.args[0])), mode="eval").body
         if name in _TRITON_FUNCTIONS:
             node.func = ast.parse(f"{self.triton}.{name}", mode="eval").body
         return _of_torch(node, name) if name in ("zeros", "full") else node
-
-    def _tunable(self, given: list[ast.expr]) -> ast.Constant:
-        names = [part.value for part in given if isinstance(part, ast.Constant)]
-        return ast.Constant(self._tunables[str(names[0])])
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         """Annotations of variables name types that nothing else needs."""
@@ -134,7 +131,10 @@ def with_host_function(
     part = memo.get(key)
     if part is None:
         part = memo[key] = _host_part(artifact, kernel, trace, config)
-    return f"{_insert_names(artifact.source, part.imports, part.constants)}{part.text}"
+    # Imports join those of the module, constants stand below them.
+    block, _, rest = artifact.source.partition("\n\n")
+    constants = ["\n".join(part.constants)] if part.constants else []
+    return "\n\n".join(["\n".join([*part.imports, block]), *constants, rest]) + part.text
 
 
 def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Config) -> HostPart:
@@ -230,13 +230,6 @@ def free_names(function: ast.FunctionDef) -> Iterable[str]:
     defaults = [*function.args.defaults, *function.args.kw_defaults]
     parts: list[ast.AST] = [*function.body, *(d for d in defaults if d is not None)]
     return [name for name in read_names(parts) if name not in own]
-
-
-def _insert_names(text: str, imports: list[str], constants: list[str]) -> str:
-    """Add import lines to the module's import block, and constants below it."""
-    block, _, rest = text.partition("\n\n")
-    parts = ["\n".join([*imports, block]), *(["\n".join(constants)] if constants else [])]
-    return "\n\n".join([*parts, rest])
 
 
 def lines_for_names(module: dict[str, Any], names: Iterable[str]) -> list[str]:

@@ -39,9 +39,9 @@ from tilesmith.passes.roll_reductions import roll_reductions
 from tilesmith.passes.simplify import fold_constants, simplify_algebra
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
+from tilesmith.schedule.config import STRUCTURE as STRUCTURE_KEY
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.lower import resolve_schedule
-from tilesmith.schedule.space.keys import STRUCTURE as STRUCTURE_KEY
+from tilesmith.schedule.resolution import resolve_schedule
 from tilesmith.schedule.space.slots import Entries
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings

@@ -25,10 +25,10 @@ from tilesmith.exc import NondeterministicKernel
 from tilesmith.frontend.containers import ArgumentTemplate
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
 from tilesmith.ir.function import Block, Function
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.product_forms import MultiFormSpec
+from tilesmith.schedule.resolution import MultiFormSpec
 from tilesmith.schedule.rules import ScheduleRules
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK
 from tilesmith.settings import Settings
@@ -117,15 +117,12 @@ class Specialization:
         self, arguments: tuple[Any, ...], blocks: Mapping[int, int], tunables: Mapping[str, Any]
     ) -> Variant:
         request = replace(self._request, arguments=arguments, block_sizes=blocks, tunables=tunables)
-        trace = self._trace_first_that_works(request)
+        # Numbers that change are parameters, unless device code needs them as constants.
+        tried = (_try_to_trace(freer) for freer in self._freer_requests(request))
+        trace = next((t for t in tried if t is not None), None) or trace_kernel(request)
         check_written_tensors(trace.function, trace.observed)
         state = Lowering(trace.function, self.settings, request.warnings)
         return Variant(trace, run_stages(state, [TRACE, STANDARD]).function)
-
-    def _trace_first_that_works(self, request: TraceRequest) -> Trace:
-        """Numbers that change are parameters, unless device code needs them as constants."""
-        tried = (_try_to_trace(freer) for freer in self._freer_requests(request))
-        return next((trace for trace in tried if trace is not None), None) or trace_kernel(request)
 
     def _freer_requests(self, request: TraceRequest) -> Iterator[TraceRequest]:
         if request.kernel.source.computed and not request.options.static_shapes:

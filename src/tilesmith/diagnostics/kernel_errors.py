@@ -27,24 +27,18 @@ class SourceChanged(SourceNotAvailable):
 
 
 class UnsupportedSignature(BaseError, TypeError):
-    """A parameter that takes keywords of any name."""
-
     message = "kernel `{function}` has the parameter `{parameter}`"
     expected = "parameters with names, or `*rest` for any number of positional arguments"
     fix = "name each parameter; for values with names take one dict"
 
 
 class KernelNotPicklable(BaseError, PicklingError):
-    """No name leads from a module to the kernel, nor to its function."""
-
     message = "kernel `{function}` cannot be pickled: `{name}` does not lead to it"
     expected = "a kernel at the top of a module, or in a class there; it is found again by its name"
     fix = "move it out of the function that makes it, or pickle what it is made from"
 
 
 class BoundKernelNotPicklable(BaseError, PicklingError):
-    """A bound kernel holds code of this process."""
-
     message = "a bound kernel cannot be pickled: `{function}` is compiled for this process"
     fix = "pickle the kernel, and bind it again where it is loaded"
 
@@ -71,17 +65,51 @@ class NoTensorArgs(BaseError):
     fix = "pass at least one tensor, or a torch.device"
 
 
-class TensorsOnDifferentDevices(BaseError):
-    """Two tensors of one kernel live on different devices."""
+class NoOperator(BaseError):
+    """Calls of a kernel cannot be one node of a graph."""
 
+    message = "kernel `{function}` cannot be an operator of torch: {problem}"
+    fix = "call it outside of the graph; torch.compile without fullgraph=True does that by itself"
+
+
+class WrongGradients(BaseError, ValueError):
+    """A backward function gives more gradients than there are parameters."""
+
+    message = "the backward of kernel `{function}` gives {count} gradients"
+    expected = "one for each of its {num} parameters, None for what has none"
+
+
+class GradientNotAvailable(BaseError, RuntimeError):
+    """An argument requires a gradient, and the kernel has none."""
+
+    message = "`{argument}` requires a gradient, but kernel `{function}` has no backward"
+    fix = (
+        "give it one: {function}.register_backward(...); or call it under torch.no_grad(), or with "
+        "`{argument}.detach()`"
+    )
+
+
+class LeafChangedInPlace(BaseError, RuntimeError):
+    """A kernel would write a tensor whose gradient is wanted."""
+
+    message = "kernel `{function}` writes `{argument}`, a leaf that requires a gradient"
+    fix = "call it under torch.no_grad(), as optimizers do, or pass a copy"
+
+
+class KernelNotFound(BaseError):
+    """A graph from another process names a kernel that is not here."""
+
+    message = "a graph calls the kernel `{handle}`, which module `{module}` does not define"
+    fix = "import the version of the module that has `{name}`"
+
+
+class TensorsOnDifferentDevices(BaseError):
     message = "tensor `{tensor}` is on {device}, but the kernel runs on {kernel_device}"
     expected = "all tensors of one kernel on one device, that of the first tensor argument"
     fix = 'move it before the call: {tensor}.to("{kernel_device}")'
 
 
 class OverlappingElements(BaseError, RuntimeError):
-    """A tensor that the kernel writes has elements that are one place in memory."""
-
     message = (
         "more than one element of `{tensor}`, which is written, refers to a single memory location"
     )
@@ -108,8 +136,6 @@ class NamingConflict(BaseError):
 
 
 class GraphModuleUnsupportedOps(BaseError):
-    """A GraphModule argument with state or submodules."""
-
     message = "the GraphModule argument contains {ops}"
     expected = "only call_function and call_method nodes"
     fix = "trace a function that takes its parameters as inputs instead of an nn.Module"
@@ -191,8 +217,6 @@ class NondeterministicKernel(BaseError):
 
 
 class InvalidConfig(BaseError):
-    """A config that does not fit the kernel."""
-
     message = "invalid config: {problem}"
 
 
@@ -256,8 +280,6 @@ class SpecializeArgType(BaseError):
 
 
 class AutotuneError(BaseError):
-    """Tuning found no config that works."""
-
     message = "autotuning kernel `{function}` failed: {problem}"
     fix = 'pass config=Config(...), or autotune_effort="none" to use the default config'
 
@@ -295,8 +317,6 @@ class TritonError(WrappingError):
 
 
 class TritonUnrecoverableRuntimeError(WrappingError):
-    """A device error after which the process cannot use the device."""
-
     message = "the device failed while running kernel `{function}`: {problem}"
     fix = (
         "restart the process; TILESMITH_INTERPRET=1 runs the kernel bounds-checked and shows\n"

@@ -37,13 +37,22 @@ class TiledKMatmulAccumulationWarning(BaseWarning):
 
 
 class IndicesFormProduct(BaseWarning):
-    """Index tensors of one tile in a subscript that torch would pair."""
-
     message = "two indices of tile `{tile}` in `{tensor}[...]` form a product of shape {shape}"
     note = "every row is combined with every column, as in Helion; torch would pair them"
     fix = (
         "pair them: {tensor}[hl.paired(i, j)]; for the product, say so: {tensor}[i[:, None], "
         "j[None, :]]"
+    )
+
+
+class GradientDropped(BaseWarning):
+    """An argument requires a gradient, and the kernel has none."""
+
+    message = "`{argument}` requires a gradient, but kernel `{function}` has no backward"
+    note = "its results are constants for autograd; missing_gradient='error' refuses such calls"
+    fix = (
+        "give it one: {function}.register_backward(...); or call it under torch.no_grad(), or with "
+        "`{argument}.detach()`"
     )
 
 
@@ -67,8 +76,6 @@ class BlockPtrIndexingUnavailable(BaseWarning):
 
 
 class ProcessGroupNameNotFound(BaseWarning):
-    """A distributed kernel that does not name its process group."""
-
     message = "kernel `{function}` has no hl.ProcessGroupName argument: the world group is used"
 
 
@@ -93,20 +100,10 @@ class StoredConfigUnusable(BaseWarning):
     message = "the stored config of kernel `{function}` is not used: {problem}"
 
 
-ALL_WARNINGS: tuple[type[BaseWarning], ...] = (
-    TensorOperationInWrapper,
-    TensorOperationsInHostCall,
-    TiledKMatmulAccumulationWarning,
-    WrongDevice,
-    BlockSizeIgnoredInInterpretMode,
-    ReduceIdentityNotGiven,
-    BlockPtrIndexingUnavailable,
-    ProcessGroupNameNotFound,
-    NoAOTHeuristicWarning,
-    ConfigReplaced,
-    IndicesFormProduct,
-    TuningFailed,
-    StoredConfigUnusable,
+ALL_WARNINGS = tuple(
+    found
+    for found in globals().copy().values()
+    if isinstance(found, type) and issubclass(found, BaseWarning) and found is not BaseWarning
 )
 
 

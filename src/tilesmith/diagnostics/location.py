@@ -116,18 +116,15 @@ def _end_column(node: ast.AST, line: int, start: int) -> int | None:
         end_line, end = getattr(node, "end_lineno", line), getattr(node, "end_col_offset", None)
         return end if end_line == line else None
     header = [child for child in ast.iter_child_nodes(node) if id(child) not in inside]
-    ends = [_end_on_line(part, line) for child in header for part in ast.walk(child)]
-    return max([start + len("def"), *ends])
+    parts = [part for child in header for part in ast.walk(child)]
+    on_line = [part for part in parts if getattr(part, "end_lineno", 0) == line]
+    return max([start + len("def"), *(getattr(part, "end_col_offset", 0) for part in on_line)])
 
 
 def _block(node: ast.AST, name: str) -> list[ast.AST]:
     # The body of a lambda or of a conditional expression is one node, part of the expression.
     statements = getattr(node, name, [])
     return statements if isinstance(statements, list) else []
-
-
-def _end_on_line(node: ast.AST, line: int) -> int:
-    return getattr(node, "end_col_offset", 0) if getattr(node, "end_lineno", 0) == line else 0
 
 
 def _is_user_frame(frame: FrameType, skipped: tuple[str, ...]) -> bool:

@@ -13,6 +13,7 @@ from time import perf_counter
 
 from typing_extensions import override
 
+from tilesmith.diagnostics.wording import ms_text
 from tilesmith.setting_rules import log_levels
 
 PACKAGE = "tilesmith"
@@ -58,12 +59,12 @@ class TopicHandler(StderrHandler):
 
 
 class Stopwatch:
-    """Tells the milliseconds since it was made, or asked last."""
+    """Tells the time since it was made, or asked last."""
 
     def __init__(self) -> None:
         self._last = perf_counter()
 
-    def lap_ms(self) -> float:
-        """How long it took since the last question."""
+    def lap(self) -> str:
+        """How long it took since the last question, in milliseconds."""
         last, self._last = self._last, perf_counter()
-        return 1e3 * (self._last - last)
+        return ms_text(1e3 * (self._last - last))

@@ -27,8 +27,6 @@ class DotBatchDimensionMismatch(BaseError):
 
 
 class UnsupportedDotDtype(BaseError, TypeError):
-    """Operand types that no matrix unit multiplies."""
-
     message = "hl.dot does not multiply {left} by {right}"
     expected = "float16, bfloat16, float32, int8, float8_e4m3fn or float8_e5m2"
     fix = "convert the operands first, e.g. a.to(torch.float32)"
@@ -82,8 +80,6 @@ class UnknownLanguageFunction(BackendUnsupported, AttributeError):
 
 
 class UnsupportedTorchArgument(InductorLoweringError, BackendUnsupported, NotImplementedError):
-    """A supported torch function, called in a form that is not."""
-
     message = "{name} is not supported in device code with {argument}"
 
 
@@ -147,8 +143,6 @@ class StoredRankMismatch(RankMismatch):
 
 
 class InvalidIndexingType(BaseError):
-    """An index element of an unsupported type."""
-
     message = "`{tensor}` cannot be indexed by {kind}"
     expected = "a tile, an integer, an integer tensor, a slice, None or ..."
 
@@ -236,8 +230,6 @@ class OutOfBoundsAccess(IndexOutOfRange):
 
 
 class TileOutOfRange(OutOfBoundsAccess):
-    """A tile of a constant range that ends beyond the tensor's constant size."""
-
     message = "tiles up to {end} run past the end of dimension {dim} of `{tensor}`, of size {size}"
 
 

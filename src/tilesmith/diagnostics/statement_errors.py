@@ -1,13 +1,10 @@
-"""Python that kernels do not take: statements, assignments, names, mutation of captured objects."""
+"""Mistakes in the code of a kernel: statements, names, changed objects, loops, branches, tiles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilesmith.diagnostics.catalogue import (
-    BaseError,
-    TorchOpTracingError,
-)
+from tilesmith.diagnostics.catalogue import BaseError, TorchOpTracingError, TypeInferenceError
 
 STATEMENT_FIXES: Mapping[str, str] = {
     "return": "store the result into a tensor, and return it after the device loop",
@@ -38,16 +35,12 @@ STATEMENT_FIXES: Mapping[str, str] = {
 
 
 class NotAllowedOnDevice(BaseError):
-    """A statement or method that host code has, but device code does not."""
-
     message = "{statement} is not allowed in device code"
     fix = "move it out of the device loop"
     fixes = STATEMENT_FIXES
 
 
 class HostAPIOnDevice(NotAllowedOnDevice):
-    """A host-only function in device code."""
-
     message = "{function} works on the host only"
     fix = "call it before the device loop"
 
@@ -61,16 +54,12 @@ class RegisterOnDevice(HostAPIOnDevice):
 
 
 class StatementNotSupported(BaseError):
-    """A Python construct that kernels do not have."""
-
     message = "{statement} is not supported in device code"
     fix = "move it to an ordinary function called before or after the kernel"
     fixes = STATEMENT_FIXES
 
 
 class UnsupportedPythonType(BaseError):
-    """An object or a piece of syntax that has no representation in a kernel."""
-
     message = "{construct} cannot be used in device code"
     fix = "do this in an ordinary function, and pass the result as an argument"
     fixes = STATEMENT_FIXES
@@ -83,8 +72,6 @@ class AssignmentMultipleTargets(NotAllowedOnDevice):
 
 
 class InvalidAssignment(NotAllowedOnDevice):
-    """An assignment target that device code does not have."""
-
     message = "cannot assign to `{target}` in device code"
     expected = "a name, a subscript of a host tensor, or a flat tuple of these"
     fix = "unpack in several statements"
@@ -92,8 +79,6 @@ class InvalidAssignment(NotAllowedOnDevice):
 
 
 class StarredArgsNotSupportedOnDevice(InvalidAssignment):
-    """A starred argument or target in device code."""
-
     message = "`{starred}` is not supported in device code"
     expected = ""
     fix = "write the elements out one by one"
@@ -114,8 +99,6 @@ class UndefinedVariable(BaseError):
 
 
 class UsedBeforeAssignment(UndefinedVariable):
-    """A name is read in a loop or branch before anything bound it."""
-
     message = "`{name}` is used before it has a value"
     note = ""
     fix = "start it before the loop, e.g. `{name} = hl.zeros([tile], dtype=torch.float32)`"
@@ -134,8 +117,6 @@ class CrossRootDeviceValue(BaseError):
 
 
 class UnboundInBranch(CrossRootDeviceValue):
-    """A name bound in only one arm of a runtime ``if`` is used later."""
-
     message = "`{name}` has a value in only one branch of the `if`"
     found = ""
     note = "the condition is known only at run time, so `{name}` may have no value here"
@@ -155,8 +136,6 @@ class CannotReadDeviceVariableOnHost(BaseError):
 
 
 class CantReadOnDevice(BaseError):
-    """Device code uses a host object that has no device form."""
-
     message = "`{name}` is {kind}, which device code cannot use"
     fix = "take what you need from it on the host: a number, a tensor, a string, a dtype"
 
@@ -176,8 +155,6 @@ class HostTensorAsCondition(HostTensorDirectUsage):
 
 
 class ClosureMutation(BaseError):
-    """A helper rebinds a nonlocal."""
-
     message = "`{name}` of an enclosing function is rebound while the kernel is compiled"
     note = "helpers run once, at compile time: the change would not happen on each call"
     fix = "return the new value from the helper"
@@ -190,8 +167,6 @@ class GlobalMutation(BaseError):
 
 
 class CapturedListMutation(NotAllowedOnDevice):
-    """Device code or a helper changes a list, dict or set that it did not make."""
-
     message = "`{name}` was made outside the device loop and is changed inside it"
     note = "device code is run once, at compile time: the change would not happen on each call"
     fix = "make the list inside the device loop, or store into a tensor"
@@ -199,8 +174,6 @@ class CapturedListMutation(NotAllowedOnDevice):
 
 
 class InvalidSequenceSubscription(BaseError):
-    """A tuple or list indexed by a runtime value."""
-
     message = "`{sequence}` cannot be indexed by {index}"
     expected = "a position known at compile time: an integer, hl.constexpr, or hl.static_range"
     fix = "loop over the elements, or stack them into one tensor on the host"
@@ -221,8 +194,146 @@ class RecursiveHelper(TorchOpTracingError):
 
 
 class DataDependentCondition(TorchOpTracingError):
-    """Python asks for the truth of a device value where only a constant will do."""
-
     message = "a device value is used as a Python condition"
     note = "helpers and expressions are run once, at compile time, when the value is not known"
     fix = "use torch.where(condition, a, b), or an `if` statement in the kernel itself"
+
+
+class NoDeviceLoopsInKernel(BaseError):
+    message = "kernel `{function}` has no device loop"
+    expected = "a top-level loop such as `for tile in hl.tile(x.size(0)):`"
+    fix = "put the computation in such a loop, or remove the kernel decorator"
+
+
+class EmptyDeviceLoopAfterDCE(BaseError):
+    message = "this device loop has no effect: nothing in it writes to a tensor"
+    fix = "store the result: out[tile] = value"
+
+
+class NestedGridLoop(BaseError):
+    message = "a device loop stands inside a host `{statement}`"
+    expected = "device loops in the kernel's own statements, branches and loops among them"
+    fix = "write the loop where the `{statement}` is used, or make a kernel of it"
+
+
+class TopLevelStatementBetweenLoops(BaseError):
+    message = "a host statement stands between two device loops"
+    note = "these loops run in one launch; host code cannot run in the middle"
+    fix = "move it before the first loop or after the last, or split the kernel in two"
+
+
+class LoopDependencyError(BaseError):
+    message = "this device loop uses `{tensor}`, which an earlier device loop writes"
+    note = "the programs of both loops run at the same time"
+    fix = "put hl.barrier() between the loops, or split the kernel in two"
+
+
+class DeviceLoopElseBlock(BaseError):
+    message = "a device loop cannot have an `else` block"
+    fix = "put the code after the loop: without `break` it always runs"
+
+
+class LoopFunctionNotInFor(BaseError):
+    message = "{function} is not the iterator of a `for` statement of the kernel"
+    expected = "for i in {function}(...):"
+    note = "helpers and comprehensions are plain Python, run once at compile time"
+    fix = "write a `for` in the kernel itself; hl.static_range and lists work everywhere"
+
+
+class InvalidDeviceForLoop(BaseError):
+    message = "device code cannot loop over {iterable}"
+    expected = "hl.tile, hl.grid, range, hl.static_range, or a list or tuple known at compile time"
+
+
+class StaticLoopTooLong(TypeInferenceError):
+    message = "this loop did not end after {limit} unrolled turns"
+    fix = "make the counter a 0-d tensor, so that the loop runs on the device: hl.zeros([])"
+
+
+class StaticRangeBound(TypeInferenceError):
+    message = "the bounds of hl.static_range must be known at compile time"
+    fix = (
+        "annotate the argument with hl.constexpr, use hl.specialize on the host, or loop by hl.grid"
+    )
+
+
+class InvalidTileRange(BaseError):
+    message = "the range of the tile ends before it begins: [{begin}, {end})"
+    fix = "swap the bounds: hl.tile(begin, end)"
+
+
+class TileOfTile(BaseError):
+    message = "a tile cannot be the bound of a tile loop"
+    fix = "loop over its range: hl.tile(tile.begin, tile.end)"
+
+
+class IncorrectTileUsage(BaseError):
+    """Wrong arguments of a loop function, or a tile used as a plain value."""
+
+    message = "{problem}"
+    fix = "tile.index gives the indices as a tensor, tile.begin the first, tile.block_size the size"
+
+
+class TileArithmetic(TorchOpTracingError, IncorrectTileUsage):
+    message = "`{form}` has no meaning: a tile is an index or a size, not a number"
+    expected = "`tile + integer`, which is all the arithmetic of tiles"
+    note = ""
+    fix = "use tile.index (a tensor) or tile.begin (a number)"
+
+
+class InvalidBlockSize(IncorrectTileUsage):
+    message = "block_size must be a power of two"
+    fix = "use the next power of two: tiles past the end are masked"
+
+
+class FailedToUnpackTile(BaseError):
+    message = "one tile cannot be unpacked into {count} names"
+    fix = "give the loop one size per name, e.g. `for t, u in hl.tile([m, n]):`"
+
+
+class NestedDeviceLoopsConflict(BaseError):
+    message = "block size `{block}` is already used by an enclosing loop"
+    fix = "register a block size for each of the nested loops"
+
+
+class InvalidJaggedTileUsage(BaseError):
+    message = "hl.jagged_tile: {problem}"
+    expected = "inside a device loop over tile t: for u in hl.jagged_tile(lengths[t])"
+
+
+class BarrierOnlyAllowedAtTopLevel(BaseError):
+    message = "hl.barrier() does not stand between two device loops"
+    expected = "hl.barrier() directly in the function body, between two device loops"
+
+
+class BarrierRequiresPersistent(BaseError):
+    message = 'a kernel with hl.barrier() cannot run with pid_type="{pid_type}"'
+    note = "a barrier waits for all programs, so all of them must be resident at once"
+    fix = 'use pid_type="persistent_blocked", or leave pid_type out'
+
+
+class ControlFlowTensorMismatch(BaseError):
+    message = "`{name}` changes from {before} to {after}"
+    expected = "one dtype and one shape before and after each turn, and in both branches"
+    fix = "convert it back, e.g. `{name} = (...).to(dtype)`, or start with the dtype it ends with"
+
+
+class CantCombineTypesInControlFlow(BaseError):
+    message = "`{name}` is {before} on one path and {after} on the other"
+    expected = "one kind of value on both paths: which path is taken is known only at run time"
+
+
+class NumberChangedInControlFlow(CantCombineTypesInControlFlow):
+    message = "the Python number `{name}` is {before}, and {after} after a runtime loop or `if`"
+    expected = "one kind of number on all paths: bool, integer or float"
+    fix = "start with a number of the kind it becomes, e.g. `{name} = 0.0` for a float"
+
+
+class MultiElementCondition(TypeInferenceError):
+    message = "a condition must be one value, not {shape}"
+    fix = "reduce it, e.g. `condition.any()`, or choose per element: torch.where(condition, a, b)"
+
+
+class LogicalOperatorOnTensor(TypeInferenceError):
+    message = "`{operator}` does not work element by element; the operand has shape {shape}"
+    fix = "use & for `and`, | for `or`, ~ for `not`, with parentheses around comparisons"

@@ -17,10 +17,9 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, F64
-from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
+from tilesmith.frontend.containers import cell_contents, items_of, plain_number, rebuilt
 from tilesmith.frontend.device_forms import MAX_ITEMS, DeviceForms
 from tilesmith.frontend.language.host_functions import constexpr
-from tilesmith.frontend.numpy_numbers import plain_number
 from tilesmith.frontend.source.checks import check_helper
 from tilesmith.frontend.source.names import globals_read, is_library
 from tilesmith.frontend.tracing.guards import has_device_form
@@ -95,9 +94,9 @@ class CapturedValues:
         return value
 
     def _block(self, value: BlockSizeInt, source: str) -> str:
-        known = self._tracer.block_of_slot(value.slot)
-        if known is not None:
-            return known.name
+        for known in self._tracer.blocks:
+            if known.slot == value.slot:
+                return known.name
         registered = self._tracer.host.registered[value.slot]
         hint = source if source.isidentifier() else "block"
         high = None if registered.is_runtime_size else registered.high

@@ -1,16 +1,18 @@
 """Containers that arguments and captured values may be: their items, and copies with others.
 
-Lists, tuples, named tuples, dicts and dataclass instances; anything else is a leaf. An
-``ArgumentTemplate`` keeps arguments for tracing again, without keeping the user's tensors alive.
+Lists, tuples, named tuples, dicts and dataclass instances; anything else is a leaf. Numbers of
+numpy count as Python's. An ``ArgumentTemplate`` keeps arguments for tracing again, without keeping
+the user's tensors alive.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from operator import attrgetter, itemgetter
 from types import CellType, FunctionType
@@ -59,7 +61,7 @@ def items_of(value: Any) -> list[Item] | None:
         return [Item(item, f"[{i}]", itemgetter(i)) for i, item in enumerate(value)]
     if isinstance(value, dict):
         return [Item(item, f"[{key!r}]", itemgetter(key)) for key, item in value.items()]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type):
         return [_attribute(value, field.name) for field in dataclasses.fields(value)]
     return None
 
@@ -111,6 +113,42 @@ def cell_contents(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def plain_numbers(args: tuple[Any, ...], num_kept: int = 0) -> tuple[Any, ...]:
+    """The arguments with Python's numbers in place of numpy's; the same object if it has none.
+
+    The first ``num_kept`` stay what they are: the ``self`` of a method.
+    """
+    kinds = _numpy_kinds()
+    held = (*kinds, list, tuple, dict)
+    if not any(isinstance(argument, held) or is_dataclass(argument) for argument in args):
+        return args
+    plain = [_plain(argument, kinds) for argument in args[num_kept:]]
+    is_same = all(new is old for new, old in zip(plain, args[num_kept:]))
+    return args if is_same else Arguments((*args[:num_kept], *plain))
+
+
+def plain_number(value: Any) -> Any:
+    """Python's number for one of numpy's; anything else as it is."""
+    return value.item() if isinstance(value, _numpy_kinds()) else value
+
+
+def _numpy_kinds() -> tuple[type, ...]:
+    """Types of numpy's numbers; whoever has one has loaded it."""
+    numpy = sys.modules.get("numpy")
+    return () if numpy is None else (numpy.bool_, numpy.integer, numpy.floating)
+
+
+def _plain(value: Any, kinds: tuple[type, ...]) -> Any:
+    if isinstance(value, kinds):
+        return value.item()
+    items = items_of(value)
+    if not items:
+        return value
+    plain = [_plain(item.value, kinds) for item in items]
+    is_same = all(new is item.value for new, item in zip(plain, items))
+    return value if is_same else rebuilt(value, plain)
 
 
 Storages = dict[Hashable, torch.UntypedStorage]

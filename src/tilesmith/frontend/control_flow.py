@@ -92,15 +92,11 @@ def run_if(
         If(condition=test.value, then=regions[0], otherwise=regions[1], results=results, loc=where)
     )
     supply = iter(results)
-    leaves = [
-        _result_of_arms(next(supply), *pair[1:]) if is_result else unmerged_value(*pair)
-        for is_result, pair in zip(is_merged, pairs)
-    ]
+    leaves: list[Any] = []
+    for is_result, (name, a, b) in zip(is_merged, pairs):
+        kind = Scalar if is_result and a.is_weak and b.is_weak else TileValue
+        leaves.append(kind(next(supply)) if is_result else unmerged_value(name, a, b))
     return joined_arms(left, right, leaves)
-
-
-def _result_of_arms(result: Value, left: TileValue, right: TileValue) -> TileValue:
-    return Scalar(result) if left.is_weak and right.is_weak else TileValue(result)
 
 
 def run_assert(test: Any, message: Callable[[], Any]) -> None:
@@ -132,7 +128,7 @@ def _check_is_one_element(condition: TileValue) -> None:
     """Refuse tiles of several elements; a lock is taken for one, so its tiles have that size."""
     tracer = current_tracer("a condition")
     for dim in condition.tile.shape:
-        block = next((block for block in tracer.blocks if block.name == dim.symbol), None)
+        block = tracer.find_block(dim.symbol)
         is_tuned = block is not None and block.fixed is None and block.low == 1
         if block and is_tuned and _is_of_an_atomic(tracer, condition.value):
             tracer.blocks[tracer.blocks.index(block)] = replace(block, high=1)

@@ -20,8 +20,8 @@ from tilesmith.frontend.language.debugging import breakpoint, print_builtin
 from tilesmith.frontend.language.loops import LoopRange, grid
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.source.functionalise import RUNTIME
-from tilesmith.frontend.source.helper_functions import rewritten_helper
 from tilesmith.frontend.source.names import is_library, nested_codes
+from tilesmith.frontend.source.rewriting.helper_functions import rewritten_helper
 from tilesmith.frontend.tracing.emission import as_tile, cast
 from tilesmith.frontend.tracing.values import Scalar, TileValue, dispatch
 

@@ -6,8 +6,9 @@ runs a loop of one tile in each turn. A loop over indices with a ``break`` becom
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,7 @@ from tilesmith.frontend.language.loops import (
 )
 from tilesmith.frontend.tracing.emission import apply, cast, full, integer
 from tilesmith.frontend.tracing.merging import (
+    Body,
     State,
     Unbound,
     carried_argument,
@@ -50,11 +52,12 @@ from tilesmith.frontend.tracing.merging import (
 )
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import OnlyTile, Tile
-from tilesmith.frontend.tracing.tracer import Tracer, current_tracer, locate
+from tilesmith.frontend.tracing.tracer import current_tracer, locate
 from tilesmith.frontend.tracing.values import Scalar, TileValue, size_of_dim
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.types import Dim, Value
 
+Names = Sequence[str]
 _NOT_ITERABLE = (TileValue, TensorRef, dict, set, int, Tile, Unbound)
 
 
@@ -73,25 +76,23 @@ def until(flag: str, iterator: Any) -> Any:
 
 def run_for(
     iterator: Any,
-    body: Callable[..., State],
-    names: Sequence[str],
+    body: Body,
+    names: Names,
     state: State,
-    targets: Sequence[str],
+    targets: Names,
     others: dict[str, Any],
 ) -> State:
     """Run a ``for`` of device code: a loop op for ``hl.tile``/``hl.grid``, else unrolled."""
     check_captures(others, state)
     if isinstance(iterator, LoopRange):
-        tracer = current_tracer(iterator.function)
-        if not tracer.regions:
-            return _trace_grid(tracer, iterator, body, (names, state), targets)
+        if not current_tracer(iterator.function).regions:
+            return _trace_grid(iterator, body, names, state, targets)
         if iterator.is_reversed:
             body, iterator = _one_tile_per_turn(iterator, body, (names, targets, others))
         items = spread(names, state)
-        carried = (items.names, items.leaves)
         trace = _trace_until if iterator.can_end_early else _trace_loop
         with check_others(others, state):
-            after = trace(tracer, iterator, items.on_leaves(body), carried, targets)
+            after = trace(iterator, items.on_leaves(body), items.names, items.leaves, targets)
         return items.joined(after)
     is_sequence = isinstance(iterator, OnlyTile)
     if isinstance(iterator, _NOT_ITERABLE) and not is_sequence:
@@ -101,36 +102,20 @@ def run_for(
     return state
 
 
-@dataclass(frozen=True)
-class _CountedAxis:
-    """An axis of a loop op, and how the index of a turn follows from the op's position."""
-
-    axis: BoundAxis
-    strided: BoundAxis
-    """The axis as the user wrote it; the same where positions are indices."""
-
-    def index(self, position: Value) -> Value:
-        """The index that a position stands for."""
-        if self.axis is self.strided or self.strided.step is None:
-            return position
-        offset = integer("mul", Scalar(position), Scalar(self.strided.step))
-        return integer("add", Scalar(self.strided.begin), offset).value
-
-
 def _hints(loop: LoopRange, targets: Sequence[str]) -> Sequence[str]:
     if len(targets) == len(loop.axes):
         return targets
     return [f"{targets[0] if targets else 'tile'}_{i}" for i in range(len(loop.axes))]
 
 
-def _bind(loop: LoopRange, targets: Sequence[str], *, is_grid: bool) -> list[_CountedAxis]:
+def _bind(loop: LoopRange, targets: Sequence[str], *, is_grid: bool) -> list[BoundAxis]:
     """The axes of a loop op. A grid has no steps, and no op runs down: such axes count turns."""
-    bound: list[_CountedAxis] = []
+    bound: list[BoundAxis] = []
     for item, hint in zip(loop.axes, _hints(loop, targets)):
         axis = bind_axis(item, hint)
         has_steps = item.step is not None and not (isinstance(item.step, int) and item.step == 1)
         is_counted = item.is_down or (is_grid and has_steps)
-        bound.append(_CountedAxis(_counting(axis, item) if is_counted else axis, axis))
+        bound.append(_counting(axis, item) if is_counted else axis)
     return bound
 
 
@@ -145,14 +130,18 @@ def _counting(axis: BoundAxis, item: Axis) -> BoundAxis:
         count = integer("floordiv", integer("sub", last, 1), step)
     dtype = axis.end.tile.dtype
     return replace(
-        axis, begin=full(0, dtype).value, end=cast(count, dtype).value, step=full(1, dtype).value
+        axis,
+        begin=full(0, dtype).value,
+        end=cast(count, dtype).value,
+        step=full(1, dtype).value,
+        strided=axis,
     )
 
 
-def _loop_variable(loop: LoopRange, axes: list[_CountedAxis], positions: Sequence[Value]) -> Any:
+def _loop_variable(loop: LoopRange, axes: Sequence[BoundAxis], positions: Sequence[Value]) -> Any:
     variables: list[Any] = []
-    for counted, position in zip(axes, positions):
-        axis, begin = counted.axis, counted.index(position)
+    for axis, position in zip(axes, positions):
+        begin = axis.index(position)
         is_tile = bool(axis.block) or axis.is_unit_tile
         make = OnlyTile if loop.is_tuple and len(axes) == 1 else Tile
         tile = make(axis.block or None, begin, axis.begin, axis.end, axis.lengths)
@@ -163,70 +152,46 @@ def _loop_variable(loop: LoopRange, axes: list[_CountedAxis], positions: Sequenc
     return tuple(variables) if loop.is_tuple and not is_alone else variables[0]
 
 
-def _position_args(axes: Sequence[_CountedAxis], targets: Sequence[str]) -> tuple[Value, ...]:
-    bound = [counted.axis for counted in axes]
-    names = targets if len(targets) == len(bound) else [axis.block or "index" for axis in bound]
+def _position_args(axes: Sequence[BoundAxis], targets: Sequence[str]) -> tuple[Value, ...]:
+    names = targets if len(targets) == len(axes) else [axis.block or "index" for axis in axes]
     return tuple(
         Value(axis.begin.type, f"{name}_begin" if axis.block else name, locate())
-        for axis, name in zip(bound, names)
+        for axis, name in zip(axes, names)
     )
 
 
-def _trace_grid(
-    tracer: Tracer,
-    loop: LoopRange,
-    body: Callable[..., State],
-    carried: tuple[Sequence[str], State],
-    targets: Sequence[str],
-) -> State:
-    names, state = carried
+def _trace_grid(loop: LoopRange, body: Body, names: Names, state: State, targets: Names) -> State:
+    tracer = current_tracer("a loop")
     axes = _bind(loop, targets, is_grid=True)
-    bound = [counted.axis for counted in axes]
     args = _position_args(axes, targets)
-    with tracer.open_region("grid", tuple(axis.block for axis in bound if axis.block)):
+    with tracer.open_region("grid", tuple(axis.block for axis in axes if axis.block)):
         body(_loop_variable(loop, axes, args), *state)
         tracer.builder.effect(Yield)
     region = tracer.take_region(args)
     tracer.builder.effect(
         Grid,
-        begins=tuple(axis.begin for axis in bound),
-        ends=tuple(axis.end for axis in bound),
-        blocks=tuple(axis.block for axis in bound),
+        begins=tuple(axis.begin for axis in axes),
+        ends=tuple(axis.end for axis in axes),
+        blocks=tuple(axis.block for axis in axes),
         body=region,
     )
     return tuple(Unbound(name, errors.CrossRootDeviceValue) for name in names)
 
 
-def _trace_loop(
-    tracer: Tracer,
-    loop: LoopRange,
-    body: Callable[..., State],
-    carried: tuple[Sequence[str], State],
-    targets: Sequence[str],
-) -> State:
-    names, start = carried
+def _trace_loop(loop: LoopRange, body: Body, names: Names, state: State, targets: Names) -> State:
     axes = _bind(loop, targets, is_grid=False)
-
-    def trace(state: State) -> State:
-        return _trace_turns(tracer, (loop, axes, targets), body, names, state)
-
-    return with_changed_numbers(start, trace)
+    turns = partial(_trace_turns, loop, axes, body, names, targets)
+    return with_changed_numbers(state, turns)
 
 
 def _trace_turns(
-    tracer: Tracer,
-    bound: tuple[LoopRange, list[_CountedAxis], Sequence[str]],
-    body: Callable[..., State],
-    names: Sequence[str],
-    state: State,
+    loop: LoopRange, axes: list[BoundAxis], body: Body, names: Names, targets: Names, state: State
 ) -> State:
-    loop, counted, targets = bound
-    axes = [item.axis for item in counted]
-    args = _position_args(counted, targets)
-    where = locate()
+    tracer, where = current_tracer("a loop"), locate()
+    args = _position_args(axes, targets)
     with tracer.open_region("loop", tuple(axis.block for axis in axes if axis.block)):
         inner = [carried_argument(name, value) for name, value in zip(names, state)]
-        out = body(_loop_variable(loop, counted, args), *inner)
+        out = body(_loop_variable(loop, axes, args), *inner)
         yielded = merge_carried(names, state, inner, out)
         tracer.builder.effect(Yield, values=tuple(new.value for _, new in yielded))
     positions = [position for position, _ in yielded]
@@ -248,17 +213,9 @@ def _trace_turns(
     return values_after_loop(names, state, dict(zip(positions, results)))
 
 
-def _trace_until(
-    tracer: Tracer,
-    loop: LoopRange,
-    body: Callable[..., State],
-    carried: tuple[Sequence[str], State],
-    targets: Sequence[str],
-) -> State:
+def _trace_until(loop: LoopRange, body: Body, names: Names, state: State, targets: Names) -> State:
     """A loop over indices that a ``break`` ends: a ``while`` op with a counter."""
-    names, state = carried
-    (counted,) = _bind(loop, targets, is_grid=False)
-    axis = counted.axis
+    (axis,) = _bind(loop, targets, is_grid=False)
     assert axis.step is not None
     step, flag = Scalar(axis.step), names.index(loop.stopped)
 
@@ -268,7 +225,7 @@ def _trace_until(
     def turn(position: Scalar, *values: Any) -> State:
         # The condition has looked at the flag: it is down in every turn.
         values = (*values[:flag], False, *values[flag + 1 :])
-        after = body(_loop_variable(loop, [counted], (position.value,)), *values)
+        after = body(_loop_variable(loop, [axis], (position.value,)), *values)
         return (integer("add", position, step), *after)
 
     counter = targets[0] if len(targets) == 1 else "index"
@@ -277,10 +234,8 @@ def _trace_until(
 
 
 def _one_tile_per_turn(
-    loop: LoopRange,
-    body: Callable[..., State],
-    context: tuple[Sequence[str], Sequence[str], dict[str, Any]],
-) -> tuple[Callable[..., State], LoopRange]:
+    loop: LoopRange, body: Body, context: tuple[Names, Names, dict[str, Any]]
+) -> tuple[Body, LoopRange]:
     """Body and iterator of a loop over tiles in reverse: it counts tiles down, one in each turn.
 
     Partial tiles stay where they are: at the end of the range, and so in the first turn.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tilesmith.exc as errors
 
 
@@ -18,3 +20,10 @@ def invalid_value(function: str, problem: str) -> errors.BaseError:
 def unsupported_argument(name: str, argument: str) -> errors.BaseError:
     """Device code has the torch function, but not with this argument."""
     return errors.UnsupportedTorchArgument(name=name, argument=argument)
+
+
+def unsupported_axis(operation: str, fix: str, **parts: Any) -> errors.BaseError:
+    """No backend does that along such an axis."""
+    return errors.BackendUnsupported(
+        operation=operation, backend="triton, cpu or reference", fix=fix, **parts
+    )

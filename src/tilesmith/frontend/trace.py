@@ -17,7 +17,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
-from tilesmith.dtypes import I64, DType
+from tilesmith.dtypes import I64
 from tilesmith.frontend.captured import CapturedValues
 from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
@@ -27,7 +27,6 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
-from tilesmith.frontend.tracing.constant_sizes import ConstantSizes
 from tilesmith.frontend.tracing.guards import Guard, GuardList
 from tilesmith.frontend.tracing.host_run import (
     BlockSizeMode,
@@ -36,7 +35,12 @@ from tilesmith.frontend.tracing.host_run import (
     UnchangedTensors,
     copy_if_changed,
 )
-from tilesmith.frontend.tracing.host_session import HostSession, RuntimeFloat, RuntimeInt
+from tilesmith.frontend.tracing.host_session import (
+    ConstantSizes,
+    HostSession,
+    RuntimeFloat,
+    RuntimeInt,
+)
 from tilesmith.frontend.tracing.tracer import (
     INT32_LIMIT,
     TraceOptions,
@@ -76,9 +80,9 @@ class TraceRequest:
     are_computed_runtime: bool = False
     """Whether numbers that a larger kernel computes are read at each launch, as arguments are."""
 
-    def host_function(self) -> FunctionType:
-        """Host code for a run up to the launch point."""
-        return trial_host(self.kernel, self.arguments, is_whole=self.is_whole)
+
+def _host_of(request: TraceRequest) -> FunctionType:
+    return trial_host(request.kernel, request.arguments, is_whole=request.is_whole)
 
 
 def trial_host(
@@ -132,7 +136,7 @@ def trace_kernel(request: TraceRequest) -> Trace:
         raise
     except Exception:
         whole = replace(request, is_whole=True)
-        if request.host_function().__code__ is whole.host_function().__code__:
+        if _host_of(request).__code__ is _host_of(whole).__code__:
             raise
     # What was left out may have checked the arguments, or have been needed after all.
     return _trace_with(whole, ConstantSizes())
@@ -164,7 +168,7 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
         raise _Traced(_trace_device(request, session, values))
 
     launch.device = request.device  # type: ignore[attr-defined]
-    host = request.host_function()
+    host = _host_of(request)
     arguments = [_marked(request, *numbered) for numbered in enumerate(request.arguments)]
     mode = (
         nullcontext()
@@ -249,19 +253,19 @@ def _origins(request: TraceRequest) -> dict[int, Callable[..., torch.Tensor]]:
     return origins
 
 
-def _index_dtype(options: TraceOptions, values: tuple[Any, ...]) -> DType | None:
-    """64-bit positions where a tensor needs them, unless the user decided."""
-    is_wide = any(span_of(x) > INT32_LIMIT for value in values for x in tensors_in(value))
-    return I64 if is_wide and options.index_dtype is None else options.index_dtype
-
-
 def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:
     kernel = request.kernel
-    options = replace(request.options, index_dtype=_index_dtype(request.options, values))
+    options = request.options
+    # 64-bit positions where a tensor needs them, unless the user decided.
+    if any(span_of(x) > INT32_LIMIT for value in values for x in tensors_in(value)):
+        options = replace(options, index_dtype=options.index_dtype or I64)
     tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
     objects = [request.arguments[position] for position in sorted(request.host_objects)]
     parameters = parameter_names(kernel.source.tree)
-    guarded = _guarded_names(kernel, values) | {parameters[i] for i in request.host_objects}
+    named = zip(kernel.captured, values)
+    # Parameters with numbers that are constants here, though the key has only their types.
+    numbers = {n for n, v in named if n in kernel.source.computed and _holds_numbers(v)}
+    guarded = numbers | {parameters[i] for i in request.host_objects}
     tracer.guards = GuardList(kernel.keyed - guarded)
     tracer.warnings = request.warnings
     forms = DeviceForms(RUNTIME_FUNCTIONS)
@@ -282,13 +286,6 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
     aliases = tuple(frozenset(map(tracer.alias_of, tensors_in(a))) for a in request.arguments)
     return Trace(function, session, guards, constants, equal_sizes, tracer.observed, aliases)
-
-
-def _guarded_names(kernel: SplitKernel, values: tuple[Any, ...]) -> set[str]:
-    """Parameters with numbers that are constants here, though the key has only their types."""
-    computed = kernel.source.computed
-    named = zip(kernel.captured, values)
-    return {name for name, value in named if name in computed and _holds_numbers(value)}
 
 
 def _holds_numbers(value: Any) -> bool:

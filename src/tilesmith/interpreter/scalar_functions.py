@@ -8,15 +8,15 @@ Python's, which cost no torch calls; division by zero gives 0, as no backend sto
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from tilesmith.dtypes import ALL_DTYPES, DType, ElementKind
+from tilesmith.dtypes import ALL_DTYPES, DType
 from tilesmith.interpreter.torch_dtypes import FLOAT8, SIGNED_OF_WIDE_UNSIGNED
+from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS
 
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _RANGES = {d.name: (d.lowest, d.highest) for d in ALL_DTYPES if not d.is_float}
@@ -24,15 +24,10 @@ _RANGES = {d.name: (d.lowest, d.highest) for d in ALL_DTYPES if not d.is_float}
 
 def wrap_integer(value: int, dtype: DType) -> int:
     """The value as that integer type holds it: modulo 2^bits; any non-zero is True for bool."""
-    lowest, highest = _RANGES[dtype.name]
     if dtype.is_bool:
         return bool(value)
-    if lowest <= value <= highest:
-        return value
-    value &= (1 << dtype.bits) - 1
-    return (
-        value - (1 << dtype.bits) if dtype.kind is ElementKind.SIGNED and value > highest else value
-    )
+    lowest, highest = _RANGES[dtype.name]
+    return value if lowest <= value <= highest else dtype.wrap(value)
 
 
 def _truncate_divide(lhs: int, rhs: int) -> int:
@@ -47,17 +42,13 @@ def _power(base: int, exponent: int) -> int:
 
 
 INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "neg": operator.neg,
+    **PYTHON_FUNCTIONS,
     "abs": abs,
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), int),
     "not": lambda x: not x if isinstance(x, bool) else ~x,
     **dict.fromkeys(("isnan", "isinf"), lambda _: False),
-    **{name: getattr(operator, name) for name in ("add", "sub", "mul", *COMPARISONS)},
     "maximum": max,
     "minimum": min,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
     "floordiv": lambda lhs, rhs: lhs // rhs if rhs else 0,
     "mod": lambda lhs, rhs: lhs % rhs if rhs else 0,
     "truncdiv": _truncate_divide,
@@ -90,29 +81,17 @@ _INTEGER_DIVISIONS: dict[str, Callable[..., Any]] = {
     "fmod": np.fmod,
 }
 _UNSIGNED: dict[str, Callable[..., Any]] = {
+    **PYTHON_FUNCTIONS,
     **_INTEGER_DIVISIONS,
-    "neg": np.negative,
     **dict.fromkeys(("abs", "floor", "ceil", "round", "trunc"), np.positive),
     "not": np.invert,
     **dict.fromkeys(("isnan", "isinf"), lambda x: np.zeros(x.shape, bool)),
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
     "maximum": np.maximum,
     "minimum": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
     "shl": np.left_shift,
     "shr": np.right_shift,
     "mulhi": _multiply_high,
     "pow": np.power,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
     "fma": lambda a, b, c: a * b + c,
     "where": np.where,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from tilesmith.dtypes import DType
-from tilesmith.interpreter.affine_tile import AffineTile, combine
+from tilesmith.interpreter.access import AffineTile, combine
 from tilesmith.interpreter.frame import Evaluators, Frame, Tile, from_tensor
 from tilesmith.interpreter.reduction import comparable, from_comparable
 from tilesmith.interpreter.scalar_functions import (

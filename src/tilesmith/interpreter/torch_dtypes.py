@@ -4,26 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tilesmith.dtypes import DTYPES_BY_NAME, DType
+from tilesmith.dtypes import ALL_DTYPES, DTYPES_BY_NAME, DType
 
 # Keyed by name: a name hashes faster than a DType, and every op looks here.
-_TO_TORCH: dict[str, torch.dtype] = {
-    "bool": torch.bool,
-    "u8": torch.uint8,
-    "u16": torch.uint16,
-    "u32": torch.uint32,
-    "u64": torch.uint64,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "f8e4m3": torch.float8_e4m3fn,
-    "f8e5m2": torch.float8_e5m2,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-}
+_TO_TORCH: dict[str, torch.dtype] = {d.name: getattr(torch, d.long_name) for d in ALL_DTYPES}
 _FROM_TORCH = {torch_dtype: DTYPES_BY_NAME[name] for name, torch_dtype in _TO_TORCH.items()}
 
 SIGNED_OF_WIDE_UNSIGNED = {

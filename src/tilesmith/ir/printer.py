@@ -1,4 +1,4 @@
-"""IR to text. ``parser.py`` reads it back exactly (locations are comments and are not kept).
+"""IR to text, which has all of it but locations: these are comments.
 
 Attributes equal to their default are left out; variadic operands stand in brackets unless they are
 the only operands.

@@ -7,7 +7,6 @@ instead of the op's only result, or ops to put in its place, the last of which g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
@@ -92,29 +91,6 @@ def rewrite_function(
     return function.with_body(
         rewrite_region(function.body, rewrite, substitution or Substitution())
     )
-
-
-def clone_ops(ops: Iterable[Operation], mapping: dict[Value, Value]) -> list[Operation]:
-    """Copies of ops with fresh results; ``mapping`` is extended with old to new values."""
-
-    def lookup(value: Value) -> Value:
-        return mapping.get(value, value)
-
-    return [_clone(op, mapping, lookup) for op in ops]
-
-
-def _clone(
-    op: Operation, mapping: dict[Value, Value], lookup: Callable[[Value], Value]
-) -> Operation:
-    copy = op.with_operands(lookup)
-    inner: list[Region] = []
-    for region in op.regions():
-        args = tuple(arg.like() for arg in region.args)
-        mapping.update(zip(region.args, args))
-        inner.append(Region(args, tuple(clone_ops(region.ops, mapping))))
-    results = tuple(value.like() for value in op.results)
-    mapping.update(zip(op.results, results))
-    return replace(copy.with_regions(tuple(inner)), results=results)
 
 
 def value_symbols(values: Iterable[Value]) -> frozenset[str]:

@@ -8,8 +8,10 @@ are the same axis exactly when they are equal, so tiles of different loops never
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
@@ -17,6 +19,11 @@ from tilesmith.dtypes import DType
 
 Extent = int | str
 """A size or stride of a tensor: a constant, or the name of a runtime scalar parameter."""
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least ``n`` (1 for n <= 1)."""
+    return 1 << max(0, n - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,13 @@ class Dim:
         for factor in self.factors:
             result = result * replacements.get(str(factor), Dim((factor,)))
         return result
+
+    def physical(self, symbols: Mapping[str, int], padded: Mapping[int, int]) -> int:
+        """The product of the factors, as large as they are on a device."""
+        size = 1
+        for factor in self.factors:
+            size *= symbols[factor] if isinstance(factor, str) else padded.get(factor, factor)
+        return size
 
     def __str__(self) -> str:
         return "*".join(str(factor) for factor in self.factors) or "1"
@@ -179,3 +193,35 @@ class Value:
     def like(self, new_type: Type | None = None) -> Value:
         """A fresh value with the same name and location."""
         return Value(new_type or self.type, self.name, self.loc)
+
+
+MAX_COUNTED = 1 << 16
+"""Elements that are looked at one by one; of larger tensors a part is."""
+
+
+def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Quickly: False if every stride passes all that smaller ones reach."""
+    if 0 in shape:
+        return False
+    reached = 0
+    for stride, size in sorted((s, n) for s, n in zip(strides, shape) if n > 1):
+        if stride <= reached:
+            return True
+        reached += stride * (size - 1)
+    return False
+
+
+@lru_cache(maxsize=4096)
+def find_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether two elements are certain to be one; of many elements the first are looked at."""
+    if not may_overlap(shape, strides):
+        return False
+    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides)):
+        return True
+    sizes = list(shape)
+    while prod(sizes) > MAX_COUNTED:
+        longest = sizes.index(max(sizes))
+        sizes[longest] = (sizes[longest] + 1) // 2
+    positions = product(*(range(size) for size in sizes))
+    offsets = {sum(i * s for i, s in zip(at, strides)) for at in positions}
+    return len(offsets) < prod(sizes)

@@ -13,13 +13,12 @@ import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
-from tilesmith.diagnostics.wording import ms_text
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
-from tilesmith.jit.launchers import LaunchSite
-from tilesmith.jit.repro import writing_repro
+from tilesmith.jit.launchers import find_launcher
+from tilesmith.jit.output.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.schedule.config import Config
@@ -47,11 +46,11 @@ class BoundKernel(CompiledKernel):
     ) -> None:
         self.kernel = kernel
         """The ``Kernel`` that was bound; it may have other settings by now."""
-        self.device = device
-        super().__init__(definition, _specialize(definition, arguments, device), target)
+        made = _specialize(definition, arguments, device)
+        super().__init__(definition, made, target, device)
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
-        self._executables = Executables(LaunchSite(definition, self.specialization, target, device))
+        self._executables = Executables(self, find_launcher)
         self._active: Executable | None = None
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
@@ -60,14 +59,14 @@ class BoundKernel(CompiledKernel):
     def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
         """What host code hands over at the launch point under a config; nothing is launched."""
         normal = self.config_spec.normalize(self.resolve(config))
-        return self._executables.capture(normal, self.definition.with_defaults(args))
+        return self._executables.capture(normal, self.definition.arguments.complete(args))
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
         executable = self._executable(self.resolve(config))
-        return lambda *args: executable.call(*self.definition.with_defaults(args))
+        return lambda *args: executable.call(*self.definition.arguments.complete(args))
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
@@ -93,7 +92,7 @@ class BoundKernel(CompiledKernel):
             options: settings (``autotune_`` may be left out), and options of the method.
         """
         request = TuneRequest(force, budget, options)
-        values = self.definition.unpack_args(args)
+        values = self.definition.arguments.unpack(args)
         return self.install(self.definition.find_tuner().tune(self, values, request))
 
     def install(self, config: Config | None) -> Config:
@@ -137,8 +136,8 @@ class BoundKernel(CompiledKernel):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with the installed config."""
         if kwargs:
-            args = self.definition.normalize_args(*args, **kwargs)
-        return self.call(*self.definition.with_defaults(args))
+            args = self.definition.arguments.normalize(*args, **kwargs)
+        return self.call(*self.definition.arguments.complete(args))
 
     def __reduce__(self) -> NoReturn:
         raise errors.BoundKernelNotPicklable(function=self.definition.name)
@@ -150,7 +149,7 @@ class BoundKernel(CompiledKernel):
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""
         reference = self._executables.get(None, REFERENCE)
-        return reference.call(*self.definition.with_defaults(args))
+        return reference.call(*self.definition.arguments.complete(args))
 
     @property
     def _runner(self) -> Runner:
@@ -178,7 +177,7 @@ def _specialize(
     made = Specialization(request, definition.settings, definition.backends)
     if TRACE.isEnabledFor(logging.INFO):
         given = describe_arguments(definition.parameters, arguments)
-        TRACE.info("%s(%s): traced in %s", definition.name, given, ms_text(watch.lap_ms()))
+        TRACE.info("%s(%s): traced in %s", definition.name, given, watch.lap())
     return made
 
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
+import torch
+
+# The documented home of TorchDispatchMode, whatever the name of the module says.
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+
+from tilesmith.frontend.tracing.tracer import find_tracer
 from tilesmith.ir.types import INT32_LIMIT
+from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_keys import (
     CallKeys,
     Match,
@@ -24,19 +31,17 @@ from tilesmith.jit.call_keys import (
 from tilesmith.jit.specialization_key import INT32_RANGE
 from tilesmith.runtime.calls.reader import ArgumentSignatures, TensorReader
 
+WATCHES, SLOW_WATCHES = (is_in_torch_dispatch_mode,), (torch.jit.is_tracing,)
+"""Whether torch records what happens: calls of kernels must then be seen as operators."""
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
 MAX_FORMS = 256
 """Forms of arguments that are known without their key, for each combination."""
 
 
-class Bound(Protocol):
-    """What a table of calls holds: a bound kernel."""
-
-    @property
-    def written_arguments(self) -> frozenset[int]:
-        """Positions of arguments whose memory it writes."""
-        ...
+def is_traced() -> bool:
+    """Whether torch records what happens just now, or device code of a kernel is traced."""
+    return find_tracer() is not None or any(watch() for watch in (*WATCHES, *SLOW_WATCHES))
 
 
 def _find_nothing(*args: Any) -> None:
@@ -49,7 +54,7 @@ class CallFinder:
     def __init__(
         self,
         keys: CallKeys,
-        table: Mapping[Hashable, Bound],
+        table: Mapping[Hashable, BoundKernel],
         lock: AbstractContextManager[Any],
         find_reader: Callable[[], TensorReader | None],
     ) -> None:
@@ -103,7 +108,7 @@ class CallFinder:
                 self._add_form(args, found)
             self._learned.add(key)
 
-    def _add_form(self, args: tuple[Any, ...], found: Bound) -> None:
+    def _add_form(self, args: tuple[Any, ...], found: BoundKernel) -> None:
         if self._add_native(args, found):
             return
         types = tuple(map(type, args))
@@ -119,7 +124,7 @@ class CallFinder:
         if match(*args):
             forms[args[position].shape] = match, found
 
-    def _add_native(self, args: tuple[Any, ...], found: Bound) -> bool:
+    def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
         reader = self._find_reader() if self._keys.are_forms and is_readable(args) else None
         if reader is None:
@@ -127,6 +132,8 @@ class CallFinder:
         if self._native is None:
             rules = (self._keys.are_sizes_fixed, *INT32_RANGE, INT32_LIMIT)
             self._native = reader.Forms(self._find_by_types, *rules)
+            self._native.watches, self._native.slow_watches = WATCHES, SLOW_WATCHES
+            self._native.are_recorded = torch.is_grad_enabled
             self._connect()
         if len(self._native) == MAX_FORMS:
             self._native.clear()
@@ -150,8 +157,11 @@ class CallFinder:
         scope |= {"find_form": self._forms[types].get, "find_key": self._table.get}
         scope |= {"otherwise": otherwise, "check": self._keys.check}
         scope |= {"learned": self._learned, "learn": self._learn}
+        scope |= {"is_traced": is_traced, "are_recorded": torch.is_grad_enabled}
         lines = [
             f"def find({listed}):",
+            "    if is_traced(): return None",
+            *self._special_lines(types, names),
             f"    if not ({tests or True}): return otherwise({listed})",
             "    try:",
             *self._form_lines(types, names),
@@ -165,6 +175,15 @@ class CallFinder:
         ]
         exec("\n".join(lines), scope)
         return scope["find"]
+
+    def _special_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
+        tensors = [name for name, kind in zip(names, types) if issubclass(kind, torch.Tensor)]
+        required = " or ".join(f"{name}.requires_grad" for name in tensors)
+        if tensors:
+            yield f"    if are_recorded() and ({required}): return None"
+            # Tensors of torch.func's transforms have sizes, but no memory: they stand for others.
+            yield f"    try: {'; '.join(f'{name}.data_ptr()' for name in tensors)}"
+            yield "    except RuntimeError: return None"
 
     def _form_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
         position = self._position(types)

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.language.host_functions import constexpr
-from tilesmith.ir.shared_elements import find_overlap
-from tilesmith.ir.types import dynamic_form
+from tilesmith.ir.types import dynamic_form, find_overlap
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import INT32_RANGE, KeyMaker, alias_pattern, check_layouts
 

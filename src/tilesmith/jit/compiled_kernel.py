@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, module_path
-from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.output_code import OutputCodeOptions, decorator_line
+from tilesmith.jit.output.code import OutputCodeOptions, decorator_line
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.runtime.native.machine_code import code_maker
@@ -32,12 +33,16 @@ class CompiledKernel:
     """What can be read of a bound kernel, without running it."""
 
     def __init__(
-        self, definition: KernelDefinition, specialization: Specialization, target: Target
+        self,
+        definition: KernelDefinition,
+        specialization: Specialization,
+        target: Target,
+        device: torch.device,
     ) -> None:
         self.definition = definition
         self.specialization = specialization
         """What is compiled, for any target."""
-        self.target = target
+        self.target, self.device = target, device
         self.chosen: Config | None = None
         """What ``set_config`` was given or a tuner has found."""
 
@@ -149,11 +154,6 @@ def _any_target(target: str | Target | None, default: Target) -> Target:
     return default if target is None else resolve_target(target)
 
 
-def _triton_target(target: Target, backends: BackendTable) -> Target:
-    is_shown = "triton" in backends.of(target).forms
-    return target if is_shown else parse_target(DEFAULT_GPU_TARGET)
-
-
 def triton_module(
     compiled: CompiledKernel,
     config: ConfigLike,
@@ -161,7 +161,9 @@ def triton_module(
     variant: Variant | None = None,
 ) -> str:
     """The Triton module of a trace, by default of the newest that fits the config."""
-    gpu = _triton_target(_any_target(target, compiled.target), compiled.definition.backends)
+    gpu = _any_target(target, compiled.target)
+    if "triton" not in compiled.definition.backends.of(gpu).forms:
+        gpu = parse_target(DEFAULT_GPU_TARGET)
     return compiled.specialization.module(compiled.resolve(config, gpu), gpu, variant)
 
 

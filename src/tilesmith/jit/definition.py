@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import linecache
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from typing_extensions import override
+import torch
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -28,15 +29,17 @@ from tilesmith.frontend.source.checks import (
 )
 from tilesmith.frontend.source.kernel_source import parse_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
-from tilesmith.frontend.source.stages import StagedSource, StageSource, find_stages
 from tilesmith.frontend.tracing.tracer import TraceOptions
+from tilesmith.jit.function_protocol.objects import plain_settings
+from tilesmith.jit.function_protocol.signature import ALLOWED, KernelSignature
 from tilesmith.jit.runners import is_interpreted
-from tilesmith.jit.signature import ALLOWED, KernelSignature
+from tilesmith.jit.specialization_key import find_device
 from tilesmith.jit.tuner import Tuner
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 
+BACKENDS = "tilesmith.backends.table"
 _INDEX_DTYPES = {None: None, "int32": I32, "int64": I64}
 RESERVED_NAMES = frozenset(
     {"_source_module", "_launcher", "_default_launcher", "_NUM_SM", "_NUM_XCDS"}
@@ -57,24 +60,22 @@ class KernelDefinition:
         configs: Sequence[Config],
         settings: Settings,
         tuner: Tuner | None,
-        backends: BackendTable,
+        backends: BackendTable | None = None,
     ) -> None:
         check_definition(function)
-        self.backends = backends
+        self.given_backends = backends
         self.fn = function
         self.name = function.__name__
         self.arguments = KernelSignature(function)
-        self.signature = self.arguments.plain
         self.parameters = self.arguments.names
-        self.is_method = self.arguments.is_method
-        self.settings = settings
+        self.settings = settings = plain_settings(settings)
         self.configs = list(configs)
         self.tuner = tuner
         set_up_logs(settings.logs)
         self.warnings = WarningLog(find_warnings(settings.ignore_warnings))
         self.constexprs = frozenset(
             position
-            for position, parameter in enumerate(self.signature.parameters.values())
+            for position, parameter in enumerate(self.arguments.plain.parameters.values())
             if _is_constexpr(parameter.annotation)
         )
         self.trace_options = TraceOptions(
@@ -94,12 +95,9 @@ class KernelDefinition:
         return split_kernel(source)
 
     @functools.cached_property
-    def staged(self) -> StagedSource | None:
-        """The parts of a kernel of several launches; None for one with a single launch."""
-        found = find_stages(self.fn)
-        if found is not None:
-            check_decorators(found.source)
-        return found
+    def backends(self) -> BackendTable:
+        """What compiles it: all there are unless others were given, loaded for a first call."""
+        return self.given_backends or importlib.import_module(BACKENDS).BACKENDS
 
     def find_tuner(self) -> Tuner:
         """The tuner, or an error that says why there is none."""
@@ -107,6 +105,13 @@ class KernelDefinition:
             problem = "it was made without a tuner (tilesmith.kernel has one)"
             raise errors.AutotuneError(function=self.name, problem=problem)
         return self.tuner
+
+    def find_device(self, arguments: tuple[Any, ...]) -> torch.device:
+        """Where a call runs, or an error that says why nobody knows."""
+        device = find_device(arguments)
+        if device is None:
+            raise errors.NoTensorArgs(function=self.name)
+        return device
 
     def find_reader(self) -> TensorReader | None:
         """Native code that reads tensors, where it can be had."""
@@ -119,57 +124,19 @@ class KernelDefinition:
 
     def is_host_object(self, position: int, kind: type) -> bool:
         """Whether an argument is the ``self`` of a method, and any object."""
-        return position == 0 and self.is_method and is_host_kind(kind)
+        return position == 0 and self.arguments.is_method and is_host_kind(kind)
 
     def host_objects(self, arguments: tuple[Any, ...]) -> frozenset[int]:
         """Positions of arguments that only host code knows."""
         kinds = enumerate(map(type, arguments))
         return frozenset(i for i, kind in kinds if self.is_host_object(i, kind))
 
-    def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """A value for each parameter: keywords placed, defaults applied."""
-        return self.arguments.normalize(*args, **kwargs)
-
-    def unpack_args(self, args: object) -> tuple[Any, ...]:
-        """The same from a tuple or list."""
-        return self.arguments.unpack(args)
-
-    def with_defaults(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A value for each parameter, defaults filled in."""
-        return self.arguments.complete(args)
-
     def changed(self, *, settings: Settings, configs: Sequence[Config]) -> KernelDefinition:
         """The same function with other settings or configs."""
-        made = KernelDefinition(self.fn, configs, settings, self.tuner, self.backends)
+        made = KernelDefinition(self.fn, configs, settings, self.tuner, self.given_backends)
         if "split" in self.__dict__:
             made.__dict__["split"] = self.split
         return made
-
-
-class StageDefinition(KernelDefinition):
-    """One stage of a kernel of several launches, as a kernel."""
-
-    def __init__(self, whole: KernelDefinition, stage: StageSource) -> None:
-        super().__init__(stage.function, (), whole.settings, whole.tuner, whole.backends)
-        self._stage = stage
-        self.warnings = whole.warnings
-        constants = {whole.parameters[position] for position in whole.constexprs}
-        names = enumerate(self.parameters)
-        self.constexprs = frozenset(position for position, name in names if name in constants)
-
-    @functools.cached_property
-    @override
-    def split(self) -> SplitKernel:
-        """Host code, which only launches, and device code."""
-        check_device_code(self._stage)
-        check_named_helpers(self._stage)
-        return split_kernel(self._stage)
-
-    @functools.cached_property
-    @override
-    def staged(self) -> StagedSource | None:
-        """A stage has a single launch."""
-        return None
 
 
 def _is_constexpr(annotation: Any) -> bool:

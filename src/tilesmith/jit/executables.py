@@ -30,7 +30,7 @@ from tilesmith.frontend.tracing.host_run import (
 )
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
-from tilesmith.jit.launchers import LaunchSite, find_launcher
+from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
 from tilesmith.schedule.config import Config
@@ -66,9 +66,11 @@ def _fail(*values: Any) -> None:
 class Executables:
     """Makes and runs executables of one bound kernel."""
 
-    def __init__(self, site: LaunchSite) -> None:
+    def __init__(
+        self, site: CompiledKernel, find_launcher: Callable[[Runner], Callable[..., Launcher]]
+    ) -> None:
         definition = site.definition
-        self._site = site
+        self._site, self._find_launcher = site, find_launcher
         self._definition = definition
         self._specialization = site.specialization
         self._host = definition.split.host_function()
@@ -189,7 +191,7 @@ class Executables:
         Launchers of traces that it had before are tried where the new one's guards do not hold.
         """
         variant = variant or self._specialization.find(executable.config)
-        make = partial(find_launcher(executable.runner), self._site, variant)
+        make = partial(self._find_launcher(executable.runner), self._site, variant)
         others = executable.alternatives
         recover = None
         if others is None:

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+from torch.compiler import is_dynamo_compiling
 from typing_extensions import Self, override
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
-from tilesmith.backends.table import BACKENDS
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import find_tracer, running_host
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
-from tilesmith.jit.defined_kernel import DefinedKernel, as_configs
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.kernel_settings import plain_settings
-from tilesmith.jit.method import KernelMethod, is_method
-from tilesmith.jit.repro import repro_on_failure
+from tilesmith.jit.function_protocol.objects import (
+    KernelMethod,
+    KernelSettings,
+    reduced,
+)
+from tilesmith.jit.function_protocol.signature import is_method
+from tilesmith.jit.graphs.host import GraphHost
+from tilesmith.jit.graphs.kernel import GraphKernel
+from tilesmith.jit.output.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
-from tilesmith.jit.staged_kernel import StagedKernel
+from tilesmith.jit.staging.kernel import BoundStages, StagedKernel, find_staged
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -37,7 +43,103 @@ _OF_FUNCTIONS = ("__globals__", "__code__", "__defaults__", "__kwdefaults__")
 """By these tools such as ``torch.library.custom_op`` know a function."""
 
 
-class Kernel(DefinedKernel):
+class DefinedKernel:
+    """What a kernel is by its definition, which assignments replace as a whole."""
+
+    def __init__(
+        self, definition: KernelDefinition, key: Callable[..., Hashable] | None = None
+    ) -> None:
+        self.user_key = key
+        """The user's own part of the key of a call."""
+        self.use(definition)
+
+    def use(self, definition: KernelDefinition) -> None:
+        """Begin anew with another definition of the same function."""
+        self.definition = definition
+        self._settings = KernelSettings.of(definition.settings, self._change_settings)
+
+    def _change_settings(self, settings: Settings) -> None:
+        self.use(self.definition.changed(settings=settings, configs=self.configs))
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The decorated function."""
+        return self.definition.fn
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.definition.name
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The function's signature."""
+        return self.definition.arguments.plain
+
+    @property
+    def settings(self) -> Settings:
+        """The settings. Assigning one (``kernel.settings.check = True``) drops what was bound."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._change_settings(settings)
+
+    @property
+    def configs(self) -> list[Config]:
+        """The configs to choose from. Assigning others drops what was bound."""
+        return self.definition.configs
+
+    @configs.setter
+    def configs(self, configs: Sequence[Config | Mapping[str, Any]]) -> None:
+        settings = self.definition.settings
+        self.use(self.definition.changed(settings=settings, configs=as_configs(configs)))
+
+    @property
+    def config(self) -> Config | None:
+        """The config, where there is exactly one to use. Assigning one drops what was bound."""
+        return self.configs[0] if len(self.configs) == 1 else None
+
+    @config.setter
+    def config(self, config: Config | Mapping[str, Any] | None) -> None:
+        self.configs = [] if config is None else [config]
+
+    def normalize_args(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Positional arguments with keywords placed and defaults applied."""
+        return self.definition.arguments.normalize(*args, **kwargs)
+
+    def _keywords(self) -> dict[str, Any]:
+        """What its class was called with beside the function, as it is now."""
+        definition = self.definition
+        return {
+            "configs": tuple(definition.configs),
+            "settings": definition.settings,
+            "key": self.user_key,
+            "tuner": definition.tuner,
+        }
+
+    def __copy__(self) -> Self:
+        """A kernel of the same function, settings and configs that has nothing bound."""
+        kind: Any = type(self)
+        return kind(self.fn, backends=self.definition.given_backends, **self._keywords())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.__copy__()
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return reduced(self, self.fn, self._keywords())
+
+    def kernel_source(self) -> str:
+        """The source text of the function."""
+        return inspect.getsource(self.fn)
+
+
+def as_configs(configs: Iterable[Config | Mapping[str, Any]]) -> list[Config]:
+    """Configs, dicts among them converted."""
+    return [c if isinstance(c, Config) else Config.from_dict(c) for c in configs]
+
+
+class Kernel(GraphKernel, DefinedKernel):
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
 
     def __init__(
@@ -48,12 +150,12 @@ class Kernel(DefinedKernel):
         settings: Settings | None = None,
         key: Callable[..., Hashable] | None = None,
         tuner: Tuner | None = None,
-        backends: BackendTable = BACKENDS,
+        backends: BackendTable | None = None,
     ) -> None:
         self._lock = threading.RLock()
         if not isinstance(function, KernelDefinition):
-            plain = plain_settings(settings or Settings())
-            function = KernelDefinition(function, configs, plain, tuner, backends)
+            chosen = settings or Settings()
+            function = KernelDefinition(function, configs, chosen, tuner, backends)
         super().__init__(function, key)
         assigned = (*functools.WRAPPER_ASSIGNMENTS, *_OF_FUNCTIONS)
         functools.update_wrapper(self, function.fn, assigned)
@@ -72,6 +174,7 @@ class Kernel(DefinedKernel):
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
             self._finder = CallFinder(self._keys, self._bound, self._lock, definition.find_reader)
+            self._join_graphs(GraphHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -81,9 +184,9 @@ class Kernel(DefinedKernel):
         self, args: tuple[Any, ...] | list[Any], *, target: str | Target | None = None
     ) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
-        arguments = self.definition.unpack_args(args)
+        arguments = self.definition.arguments.unpack(args)
         if self._staged is not None:
-            return cast("BoundKernel", self._staged.bind(arguments, target, kernel=self))
+            return cast("BoundKernel", BoundStages(self._staged, arguments, target, self))
         try:
             with self._lock:
                 found = self._find(arguments, target)
@@ -101,16 +204,15 @@ class Kernel(DefinedKernel):
                 function=self.name, loc=source.location(source.tree)
             ) from None
 
+    @property
+    def staged(self) -> StagedKernel | None:
+        """What runs it where it has several launches."""
+        return self._staged
+
     @functools.cached_property
     def _staged(self) -> StagedKernel | None:
         """What runs it where it has several launches."""
-        staged = self.definition.staged
-        return None if staged is None else StagedKernel(self.definition, staged, Kernel)
-
-    def _find_or_bind(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
-        with self._lock:
-            found = self._find(arguments, target)
-            return self._bind_new(arguments, target) if found is None else found
+        return find_staged(self.definition, Kernel)
 
     def _find(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel | None:
         key = self._keys.key(arguments)
@@ -118,9 +220,7 @@ class Kernel(DefinedKernel):
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         check_modes(self.definition.settings)
-        device = find_device(arguments)
-        if device is None:
-            raise errors.NoTensorArgs(function=self.name)
+        device = self.definition.find_device(arguments)
         check_layouts(arguments, self.definition.parameters)
         check_devices(arguments, self.definition.parameters, device)
         resolved = target_of(device) if target is None else resolve_target(target)
@@ -138,24 +238,39 @@ class Kernel(DefinedKernel):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel."""
-        if find_tracer() is not None:
-            raise errors.NestedKernelCallsNotSupported(function=self.name)
+        if is_dynamo_compiling():  # False, unless Dynamo traces this
+            return self._in_graphs.call(args, kwargs)
         if kwargs or len(args) != self._num_parameters:
-            args = self.definition.normalize_args(*args, **kwargs)
+            args = self.definition.arguments.normalize(*args, **kwargs)
         bound = self._finder.find(*args)
         return self._call_anew(args) if bound is None else bound.call(*args)
 
     def _call_anew(self, args: tuple[Any, ...]) -> Any:
         """Run with arguments of types that are new, or at least rare, or of another form."""
+        if find_tracer() is not None:
+            raise errors.NestedKernelCallsNotSupported(function=self.name)
+        return (
+            self._in_graphs.call(args, {}) if self._is_recorded(args) else self.call_plainly(args)
+        )
+
+    @override
+    def _written(self, args: tuple[Any, ...]) -> Collection[int]:
+        if self._staged is not None:
+            return ()
+        with self._lock:
+            return (self._find(args, None) or self._bind_new(args, None)).written_arguments
+
+    def call_plainly(self, args: tuple[Any, ...]) -> Any:
+        """Run with tensors that have memory, whoever traces."""
         plain = self.definition.arguments.plain_numbers(args)
         if plain is not args:
             found = self._finder.find(*plain)
-            return self._call_anew(plain) if found is None else found.call(*plain)
+            return self.call_plainly(plain) if found is None else found.call(*plain)
         if self._staged is not None:
             return self._staged.call(args)
         try:
             with self._lock:
-                bound = self._find_or_bind(args, None)
+                bound = self._find(args, None) or self._bind_new(args, None)
                 self._finder.add(args)
         except HostReturnedError:
             return _run_host_alone(self.definition, args)
@@ -198,27 +313,16 @@ class Kernel(DefinedKernel):
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
         if self._staged is not None:
-            raise self._staged.refuse_several()
+            problem = "it has several launches; tune it for one set of arguments at a time"
+            raise errors.AutotuneError(function=self.name, problem=problem)
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
         )
-        cases = [(self.bind(args), self.definition.unpack_args(args)) for args in arg_sets]
+        cases = [(self.bind(args), self.definition.arguments.unpack(args)) for args in arg_sets]
         config = self.definition.find_tuner().tune_multi(cases, request)
         used = [bound.install(config) for bound, _ in cases]
         return used[0]
-
-    @override
-    def remade(self) -> Self:
-        definition = self.definition
-        return type(self)(
-            self.fn,
-            configs=definition.configs,
-            settings=definition.settings,
-            key=self.user_key,
-            tuner=definition.tuner,
-            backends=definition.backends,
-        )
 
     def reset(self) -> None:
         """Forget everything compiled."""

@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,52 +14,42 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
-from tilesmith.compiler.specialization import Specialization, Variant
+from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics.logs import topic_log
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.ir.function import Function
-from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, LaunchOptions, compile_reader
 from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.schedule.config import Config
-from tilesmith.targets import Target
 
 CODE, LAUNCH = topic_log("code"), topic_log("launch")
 
 
-@dataclass(frozen=True)
-class LaunchSite:
-    """What all launchers of one bound kernel share."""
-
-    definition: KernelDefinition
-    specialization: Specialization
-    target: Target
-    device: torch.device
-
-    @property
-    def options(self) -> LaunchOptions:
-        """What launchers are told besides the artifact."""
-        definition, settings = self.definition, self.definition.settings
-        # Arguments that reach device code as they are given.
-        arguments = frozenset(definition.parameters) & definition.split.keyed
-        folder, reader = Path(settings.cache_dir), definition.find_reader()
-        return LaunchOptions(folder, self.device, arguments, reader, settings.num_threads)
-
-    def show(self, make_code: Callable[[], str]) -> None:
-        """Print code if asked to; a launcher is made once per config and trace, so once."""
-        if self.definition.settings.print_output_code:
-            sys.stderr.write(f"{make_code()}\n")
-        if CODE.isEnabledFor(logging.INFO):
-            code = make_code()
-            name, lines = self.definition.name, code.count("\n") + 1
-            CODE.info("%s: %d lines for %s", name, lines, self.target)
-            CODE.debug("%s:\n%s", name, code)
+def _options(site: CompiledKernel) -> LaunchOptions:
+    """What launchers are told besides the artifact."""
+    definition, settings = site.definition, site.settings
+    # Arguments that reach device code as they are given.
+    arguments = frozenset(definition.parameters) & definition.split.keyed
+    folder, reader = Path(settings.cache_dir), definition.find_reader()
+    return LaunchOptions(folder, site.device, arguments, reader, settings.num_threads)
 
 
-def launch_natively(site: LaunchSite, variant: Variant, config: Config) -> Launcher:
+def _show(site: CompiledKernel, make_code: Callable[[], str]) -> None:
+    """Print code if asked to; a launcher is made once per config and trace, so once."""
+    if site.settings.print_output_code:
+        sys.stderr.write(f"{make_code()}\n")
+    if CODE.isEnabledFor(logging.INFO):
+        code = make_code()
+        name, lines = site.definition.name, code.count("\n") + 1
+        CODE.info("%s: %d lines for %s", name, lines, site.target)
+        CODE.debug("%s:\n%s", name, code)
+
+
+def launch_natively(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
     """Native code of the CPU, built at once."""
     if site.device.type != "cpu":
         raise errors.BackendUnsupported(
@@ -69,27 +58,27 @@ def launch_natively(site: LaunchSite, variant: Variant, config: Config) -> Launc
             fix="pass tensors of the CPU or of a GPU; kernel.bind(args) shows code without any",
         )
     artifact = site.specialization.artifact(config, site.target, variant)
-    site.show(lambda: artifact.readable)
+    _show(site, lambda: artifact.readable)
     captured, constants = site.definition.split.captured, variant.trace.constants
-    return native_launcher(artifact, captured, constants, site.options)
+    return native_launcher(artifact, captured, constants, _options(site))
 
 
-def launch_with_triton(site: LaunchSite, variant: Variant, config: Config) -> Launcher:
+def launch_with_triton(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
     """A Triton kernel, built at its first launch; one with plain pointers where that fails."""
     plain = config.updated(indexing="pointer", atomic_indexing="pointer")
     launcher = TritonLauncher(
         site.specialization.artifact(config, site.target, variant),
         site.definition.split.captured,
         variant.trace.constants,
-        site.options,
+        _options(site),
         lambda: launch_with_triton(site, variant, plain),
     )
-    site.show(lambda: f"# {launcher.path}\n{launcher.artifact.source}")
+    _show(site, lambda: f"# {launcher.path}\n{launcher.artifact.source}")
     return launcher.launch
 
 
 def interpret(
-    site: LaunchSite, variant: Variant, config: Config, *, races: bool = False
+    site: CompiledKernel, variant: Variant, config: Config, *, races: bool = False
 ) -> Launcher:
     """The reference interpreter; ``races``: with every access checked."""
     blocks = config.get("block_sizes", [])
@@ -102,10 +91,10 @@ def interpret(
     return reference_launcher(variant.function, sizes, captured, constants, races=races)
 
 
-def launch_directly(site: LaunchSite, variant: Variant, config: Config) -> Launcher:
+def launch_directly(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
     """What a backend's own launcher makes of an artifact."""
     artifact = site.specialization.artifact(config, site.target, variant)
-    site.show(lambda: artifact.readable)
+    _show(site, lambda: artifact.readable)
     make = site.definition.backends.named(artifact.backend).launch
     assert make is not None
     run = make(artifact)
@@ -118,7 +107,7 @@ def launch_directly(site: LaunchSite, variant: Variant, config: Config) -> Launc
     return launch
 
 
-LaunchMaker = Callable[[LaunchSite, Variant, Config], Launcher]
+LaunchMaker = Callable[[CompiledKernel, Variant, Config], Launcher]
 LAUNCHERS: dict[str, LaunchMaker] = {
     "triton": launch_with_triton,
     "cpu": launch_natively,

@@ -12,9 +12,8 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.containers import cell_contents, items_of
+from tilesmith.frontend.containers import cell_contents, items_of, plain_number
 from tilesmith.frontend.language.host_functions import constexpr
-from tilesmith.frontend.numpy_numbers import plain_number
 from tilesmith.frontend.source.names import is_library
 from tilesmith.ir.types import INT32_LIMIT, dynamic_form
 from tilesmith.runtime.arguments import AS_OPERATOR, NO_MEMORY
@@ -72,7 +71,8 @@ class KeyMaker:
             return self._partial_key(cast("functools.partial[Any]", argument), name)
         if isinstance(argument, torch.fx.GraphModule):
             return _graph_key(argument)
-        if isinstance(argument, BuiltinFunctionType) or _is_torch_callable(argument):
+        home = str(getattr(argument, "__module__", "")) if callable(argument) else ""
+        if isinstance(argument, BuiltinFunctionType) or home.startswith("torch"):
             return ("builtin", argument)
         items = items_of(argument)
         if items is not None:
@@ -123,10 +123,6 @@ def _graph_key(graph: torch.fx.GraphModule) -> Hashable:
     if state:
         raise errors.GraphModuleUnsupportedOps(ops=state)
     return ("graph", graph.code, tuple(node.target for node in graph.graph.nodes))
-
-
-def _is_torch_callable(argument: Any) -> bool:
-    return callable(argument) and str(getattr(argument, "__module__", "")).startswith("torch")
 
 
 def held_values(function: FunctionType) -> Iterator[Any]:
@@ -196,40 +192,36 @@ def check_layouts(arguments: tuple[Any, ...], names: tuple[str, ...]) -> None:
 
 
 def _check_layout(tensor: torch.Tensor, place: str) -> None:
+    expected = "a dense tensor"
     if tensor.is_nested:
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind="a nested tensor",
-            expected="a dense tensor",
-            fix=f"pass its parts: {place}.values() and {place}.offsets() of the jagged layout, or\n"
-            f"`{place}.to_padded_tensor(0.0)`",
+        kind = "a nested tensor"
+        fix = (
+            f"pass its parts: {place}.values() and {place}.offsets() of the jagged layout, or\n"
+            f"`{place}.to_padded_tensor(0.0)`"
         )
-    if tensor.layout is not torch.strided:
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind=f"a tensor of layout {tensor.layout}",
-            expected="a dense tensor",
-            fix=f"pass `{place}.to_dense()`, or its parts as separate arguments",
-        )
-    if tensor.is_neg():
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind="a view with its sign flipped lazily",
-            expected="a tensor whose memory holds its values",
-            fix=f"pass `{place}.resolve_neg()`",
-        )
+    elif tensor.layout is not torch.strided:
+        kind = f"a tensor of layout {tensor.layout}"
+        fix = f"pass `{place}.to_dense()`, or its parts as separate arguments"
+    elif tensor.is_neg():
+        kind = "a view with its sign flipped lazily"
+        expected = "a tensor whose memory holds its values"
+        fix = f"pass `{place}.resolve_neg()`"
+    elif _has_memory(tensor):
+        return
+    elif type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        kind = f"a {type(tensor).__name__}, which has no memory itself"
+        fix = f"pass the tensors that `{place}` is made of"
+    else:
+        kind, fix = NO_MEMORY, AS_OPERATOR
+    raise errors.UnsupportedArgumentType(argument=place, kind=kind, expected=expected, fix=fix)
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
     try:
         tensor.untyped_storage().data_ptr()
     except RuntimeError:
-        is_wrapper = type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-        raise errors.UnsupportedArgumentType(
-            argument=place,
-            kind=f"a {type(tensor).__name__}, which has no memory itself"
-            if is_wrapper
-            else NO_MEMORY,
-            expected="a dense tensor",
-            fix=f"pass the tensors that `{place}` is made of" if is_wrapper else AS_OPERATOR,
-        ) from None
+        return False
+    return True
 
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:

@@ -91,14 +91,12 @@ def time_on_device(
     device: torch.device | str = "cuda",
     repeats: int = 50,
     warmup: int = 5,
-    use_graph: bool = False,
     conditions: Conditions = PLAIN,
 ) -> dict[str, Timing]:
     """Device time of callables that enqueue work on the current stream of a GPU, interleaved.
 
-    The L2 cache is cold unless ``conditions`` say otherwise. ``use_graph`` captures each callable
-    into a graph and times replays, so that the host's launch cost between several kernels of one
-    callable is left out.
+    The L2 cache is cold unless ``conditions`` say otherwise. A replay of ``capture_graph`` is timed
+    without the cost of launches between several kernels of one callable.
     """
     place = torch.device(device)
     start = time.perf_counter()
@@ -109,13 +107,11 @@ def time_on_device(
                 prepare()
                 work()
         torch.cuda.synchronize()
-        ready = {name: capture_graph(work) if use_graph else work for name, work in works.items()}
         # A buffer whose clearing evicts everything else from the L2 cache.
         l2_bytes = int(torch.cuda.get_device_properties(place).L2_cache_size)
         size = max(_MIN_FLUSH_BYTES, _FLUSH_OVER_L2 * l2_bytes)
-        clock = _EventClock(
-            ready, conditions, torch.empty(size // 4, dtype=torch.int32, device=place)
-        )
+        flush = torch.empty(size // 4, dtype=torch.int32, device=place)
+        clock = _EventClock(works, conditions, flush)
         return clock.time(repeats, _Limit(start, conditions.time_limit_s))
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.numerics.judge_report import unravel
 from tilesmith.numerics.tolerance import (
     Budget,
     derive_budget,
     finite_magnitude,
     max_exponent,
     ulp_at,
+    unravel,
 )
 
 

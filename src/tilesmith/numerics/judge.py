@@ -7,13 +7,13 @@ rounding makes in the reference too. What no program writes must stay as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
-from tilesmith.numerics.float_standard import ElementGroups, FloatStandard
-from tilesmith.numerics.judge_report import RIGHT, JudgeReport, Tolerance, bits_of, describe_index
+from tilesmith.numerics.float_standard import ElementGroups, FloatStandard, JudgeReport
 from tilesmith.numerics.oracle import Reference, ReferenceTensor
+from tilesmith.numerics.tolerance import Tolerance, bits_of, describe_index
 
 _MORE_DECISIONS = 2
 """How many times as many elements as in the native run may differ from the truth."""
@@ -35,10 +35,10 @@ class ExactStandard:
         # Where rounding moves a value to its neighbour (quantisation), it moves none further.
         self._is_neighbourly = bool(self._num_allowed) and float(off.max()) <= 1
 
-    def check(self, output: torch.Tensor) -> JudgeReport:
+    def check(self, output: torch.Tensor, place_of: Callable[[int], str]) -> JudgeReport:
         """The verdict on the same elements of a candidate's result."""
         if output.numel() == 0:
-            return JudgeReport(True)
+            return JudgeReport()
         distance = _distance(output, self._truth)
         distance = torch.where(bits_of(output) != bits_of(self._truth), distance.clamp(min=1), 0)
         is_off = distance > self._allowed()
@@ -47,18 +47,12 @@ class ExactStandard:
         is_far = self._is_neighbourly and float(distance[worst]) > 1
         num_allowed = 0 if self._tolerance is not None else self._num_allowed
         got, expected = output[worst].item(), self._truth[worst].item()
-        is_right = count <= num_allowed and not is_far
+        if count <= num_allowed and not is_far:
+            return JudgeReport()
         limit = f", at most {num_allowed} may" if num_allowed else ""
-        reason = (
-            f"{{place}} is {got}, expected {expected}; {count} of {output.numel()} elements "
-            f"differ{limit}"
-        )
         return JudgeReport(
-            is_right,
-            "" if is_right else reason,
-            got=float(got),
-            expected=float(expected),
-            position=worst,
+            f"{place_of(worst)} is {got}, expected {expected}; {count} of {output.numel()} "
+            f"elements differ{limit}"
         )
 
     def _allowed(self) -> torch.Tensor | float:
@@ -98,13 +92,13 @@ class Judge:
 
     def check(self, outputs: Mapping[str, torch.Tensor]) -> JudgeReport:
         """The verdict on outputs by name; of several wrong tensors the first is reported."""
-        worst = RIGHT
+        norm = 0.0
         for name, standard in self._standards.items():
             report = standard.check(outputs[name])
             if not report.is_right:
                 return report
-            worst = worst.combined(report)
-        return worst
+            norm = max(norm, report.relative_norm)
+        return JudgeReport("", norm)
 
 
 class _TensorJudge:
@@ -141,10 +135,13 @@ class _TensorJudge:
                 position = int(positions[int(changed.int().argmax())])
                 place = describe_index(self._name, position, self._shape)
                 others = f"; so were {count - 1} other elements" if count > 1 else ""
-                reason = f"{place} was written, and should not be{others}"
-                return JudgeReport(False, reason, self._name)
-        report = self._standard.check(self._flat(output))
-        return report.named(self._name, self._shape, self._chosen)
+                return JudgeReport(f"{place} was written, and should not be{others}")
+        return self._standard.check(self._flat(output), self._place_of)
+
+    def _place_of(self, position: int) -> str:
+        """The element at a position among those judged."""
+        whole = position if self._chosen is None else int(self._chosen[position])
+        return describe_index(self._name, whole, self._shape)
 
     def _flat(self, tensor: torch.Tensor) -> torch.Tensor:
         flat = tensor.reshape(-1)

@@ -17,11 +17,10 @@ import torch
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.dtypes import F8E4M3, F16
-from tilesmith.interpreter.frame import Frame, Tile, from_tensor
-from tilesmith.interpreter.prepare import PreparedFunction, prepare_function
+from tilesmith.interpreter.frame import Frame, PreparedFunction, Tile, from_tensor, prepare_function
+from tilesmith.interpreter.observers import Sampling, TimeLimitError
 from tilesmith.interpreter.reduction import evaluate_reduce
 from tilesmith.interpreter.run import Argument, run_prepared
-from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.interpreter.tile_ops import evaluate_dot
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Function
@@ -37,8 +36,7 @@ from tilesmith.ir.traversal import rewrite_function, walk, walk_function
 from tilesmith.ir.types import Dim
 from tilesmith.numerics.float_standard import ErrorTerms
 from tilesmith.numerics.reference_setup import copy_written, needs_all_programs, runtime_sizes
-from tilesmith.passes.roundings import round_like_gpu
-from tilesmith.passes.widen_floats import CannotWidenError, widen_floats
+from tilesmith.passes.roundings import CannotWidenError, round_like_gpu, widen_floats
 
 _TRUTH_SHARE = 0.7
 """Of the time limit: fp64 is slower than what it stands for."""

@@ -14,6 +14,7 @@ import torch
 
 _DOUBLE_BIAS = 1023
 _DOUBLE_FRACTION_BITS = 52
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ORDERED_VIEWS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # The weights of the formula in Budget, which says where each comes from.
 ELEMENTWISE_STEPS = 16
@@ -116,6 +117,35 @@ def _saturating_distance(left: torch.Tensor, right: torch.Tensor) -> torch.Tenso
         left.to(torch.float64).abs() + right.to(torch.float64).abs() >= 2.0**63
     )
     return torch.where(overflows, torch.iinfo(torch.int64).max, difference)
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements as integers of the same width."""
+    return tensor.view(_INTEGERS[tensor.itemsize])
+
+
+def unravel(position: int, shape: torch.Size) -> tuple[int, ...]:
+    """The index of a position in row-major order."""
+    # torch.unravel_index would load sympy first, which takes a second.
+    index: list[int] = []
+    for extent in reversed(shape):
+        position, place = divmod(position, extent)
+        index.append(place)
+    return tuple(reversed(index))
+
+
+def describe_index(tensor: str, position: int, shape: torch.Size) -> str:
+    """An element as code spells it: ``out[3, 5]``."""
+    index = ", ".join(map(str, unravel(position, shape)))
+    return f"{tensor}[{index}]" if index else tensor
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """The user's own: an element may be off by ``atol + rtol * |expected|``."""
+
+    atol: float = 0.0
+    rtol: float = 0.0
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:

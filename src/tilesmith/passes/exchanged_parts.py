@@ -121,11 +121,10 @@ class _Program:
         self._all_parts: dict[Reduce, Value] = {}
 
     def write(self) -> None:
-        """All of it but the end."""
         site = self._form.site
         self._insert((*self._plan.before, site.loop))
         rows = self._write.tile_index(self._row, site.row_block)
-        parts = PanelParts(self._write, self._form, self._column, rows)
+        parts = _PanelParts(self._write, self._form, self._column, rows)
         for number, stage in enumerate(self._plan.stages):
             for op in stage:
                 self._write_op(op, parts)
@@ -136,7 +135,7 @@ class _Program:
         for op in self._copy.write(ops):
             self._write.insert(op)
 
-    def _write_op(self, op: Operation, parts: PanelParts) -> None:
+    def _write_op(self, op: Operation, parts: _PanelParts) -> None:
         derived = self._plan.derived.get(op) if isinstance(op, Reduce) else None
         if derived is not None:
             anchor = self._copy.values[derived.anchor]
@@ -160,7 +159,7 @@ class _Program:
             mask = self._write.apply("and", mask, store.mask)
         return replace(store, mask=mask)
 
-    def _exchange_sums(self, number: int, parts: PanelParts) -> None:
+    def _exchange_sums(self, number: int, parts: _PanelParts) -> None:
         """Exchange the parts of one stage's reductions; their results are then of whole rows."""
         values, memory = self._copy.values, self._form.parts_of
         direct = self._plan.exchanged[number]
@@ -183,7 +182,7 @@ class _Program:
         self._write.effect(GroupBarrier, counts=counts, place=self._row, arrivals=arrivals)
 
 
-class PanelParts:
+class _PanelParts:
     """Writes what becomes of the parts in the program of one tile, by its rows and first column."""
 
     def __init__(self, write: TileWriter, form: _Exchange, column: Value, rows: Value) -> None:
@@ -231,7 +230,6 @@ class PanelParts:
         return self._write.create(Load, kind, tensor=memory, mask=mask, indices=indices)
 
     def together(self, kind: str, all_parts: Value) -> Value:
-        """The reduction of whole rows."""
         identity = ReduceKind(kind).identity(all_parts.tile.dtype)
         return self._write.reduce(self._held(all_parts, identity), 0, kind)
 

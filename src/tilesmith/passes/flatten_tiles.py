@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from tilesmith.analysis.flattenable import BlockUse, block_use_of, find_flattenable, find_run
+from tilesmith.analysis.restructuring import BlockUse, block_use_of, find_flattenable, find_run
 from tilesmith.dtypes import I32, I64, DType
 from tilesmith.ir.axis_roles import Accessed
 from tilesmith.ir.function import Block, Function

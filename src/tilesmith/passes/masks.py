@@ -174,8 +174,7 @@ def _where_held(op: Operation, defined_by: Definitions) -> Replacement | None:
         return None
     held = _Finder(condition, defined_by).find(chosen, _DEPTH)
     fill = normalize(filled.value, other.tile.dtype)
-    is_idle = held is not None and fill is not None and is_same_constant(held, fill)
-    return chosen if is_idle else None
+    return chosen if is_same_constant(held, fill) else None
 
 
 def _axes(shape: Shape) -> list[Dim]:
@@ -225,7 +224,7 @@ class _Finder:
             return self.find(op.x, depth - 1)
         if isinstance(op, Cast):
             held = None if op.bitcast else self.find(op.x, depth - 1)
-            return None if held is None else convert(held, op.x.tile.dtype, op.dtype)
+            return convert(held, op.x.tile.dtype, op.dtype)
         if isinstance(op, Reduce):
             return self._of_reduction(op, depth)
         return self._of_elementwise(op, depth) if isinstance(op, Elementwise) else None
@@ -242,7 +241,7 @@ class _Finder:
             return None
         identity = normalize(op.reduction.identity(source.dtype), source.dtype)
         held = self.find(op.x, depth - 1)
-        return held if _is_same(held, identity) else None
+        return held if is_same_constant(held, identity) else None
 
     def _of_elementwise(self, op: Elementwise, depth: int) -> Constant | None:
         if op.fn == "where":
@@ -250,12 +249,6 @@ class _Finder:
             rest = self.find(other, depth - 1)
             if rest is None or self._is_false(condition):
                 return rest
-            return rest if _is_same(self.find(chosen, depth - 1), rest) else None
+            return rest if is_same_constant(self.find(chosen, depth - 1), rest) else None
         held = [self.find(arg, depth - 1) for arg in op.args]
-        known = tuple(constant for constant in held if constant is not None)
-        is_known = len(known) == len(held)
-        return evaluate(op.fn, op.args[-1].tile.dtype, known) if is_known else None
-
-
-def _is_same(lhs: Constant | None, rhs: Constant | None) -> bool:
-    return lhs is not None and rhs is not None and is_same_constant(lhs, rhs)
+        return evaluate(op.fn, op.args[-1].tile.dtype, held)

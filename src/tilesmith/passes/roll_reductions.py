@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tilesmith.analysis.masked_lanes import Lanes, find_masked_lanes
-from tilesmith.analysis.rollable import RowPlan, has_dim, is_anchor, plan_rolling, row_closure
+from tilesmith.analysis.restructuring import RowPlan, has_dim, is_anchor, plan_rolling, row_closure
 from tilesmith.analysis.scalar_arithmetic import convert
-from tilesmith.dtypes import BOOL, F32, I32, DType
+from tilesmith.dtypes import I32
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop, Yield
@@ -26,18 +26,19 @@ from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.types import ONE, Dim, Shape, TileType, Type, Value, scalar
 
 
-class ChunkAccumulator:
+class _ChunkAccumulator:
     """The accumulators of one reduction. ``shape`` is the operand's with the chunk for the axis."""
 
     def __init__(self, op: Reduce, shape: Shape, lanes: Lanes) -> None:
         self.op = op
         self.shape = shape
-        self._dtype = _accumulator_dtype(op)
+        dtype = op.reduction.accumulator(op.x.tile.dtype, op.result.tile.dtype)
+        # Comparisons of bools are those of numbers.
+        is_compared = dtype.is_bool and op.reduction not in (ReduceKind.ANY, ReduceKind.ALL)
+        self._dtype = I32 if is_compared else dtype
         self._identity = op.reduction.identity(self._dtype)
-        held = lanes.axes[op.axis]
-        self._is_neutral = held is not None and self._identity == convert(
-            held, op.x.tile.dtype, self._dtype
-        )
+        held = convert(lanes.axes[op.axis], op.x.tile.dtype, self._dtype)
+        self._is_neutral = held == self._identity
 
     def start(self, write: TileWriter) -> list[Value]:
         """The initial values: identities, and for arg forms the positions of the first chunk."""
@@ -117,17 +118,6 @@ class ChunkAccumulator:
     def _reduce_into(self, write: TileWriter, x: Value, kind: str, target: Value) -> None:
         axis, loc = self.op.axis, self.op.loc
         write.insert(Reduce(x=x, axis=axis, kind=kind, results=(target,), loc=loc))
-
-
-def _accumulator_dtype(op: Reduce) -> DType:
-    kind, dtype = op.reduction, op.x.tile.dtype
-    if kind in (ReduceKind.ANY, ReduceKind.ALL):
-        return BOOL
-    if kind in (ReduceKind.SUM, ReduceKind.PROD):
-        dtype = op.result.tile.dtype
-        return F32 if dtype.is_low_precision_float else dtype
-    # Comparisons of bools are those of numbers.
-    return I32 if dtype.is_bool else dtype
 
 
 def roll_reductions(function: Function, dims: Mapping[Dim, str]) -> Function:
@@ -214,7 +204,7 @@ class _Rolling:
 
     def _emit_loop(self, write: TileWriter, anchors: list[Operation]) -> None:
         sums = [
-            ChunkAccumulator(op, self._chunk_type(op.x.tile).shape, self._lanes[op][op.x])
+            _ChunkAccumulator(op, self._chunk_type(op.x.tile).shape, self._lanes[op][op.x])
             for op in anchors
             if isinstance(op, Reduce)
         ]
@@ -248,7 +238,7 @@ class _Rolling:
         write: TileWriter,
         anchors: list[Operation],
         begin: Value,
-        accumulators: list[tuple[ChunkAccumulator, list[Value]]],
+        accumulators: list[tuple[_ChunkAccumulator, list[Value]]],
     ) -> None:
         """The row ops that the anchors need, over one chunk, and the new accumulators."""
         roots = [value for op in anchors for value in op.operand_values()]

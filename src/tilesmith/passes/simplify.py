@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from tilesmith.analysis.scalar_arithmetic import convert, evaluate, is_same_constant
-from tilesmith.dtypes import DType, ElementKind
+from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Gathered, Inserted, Permuted, Picked, Repeated, Reshaped
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
@@ -16,9 +16,9 @@ from tilesmith.ir.ops.control_flow import If, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
 from tilesmith.ir.ops.rearrangement import Join, Select
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, inserted_ones
 from tilesmith.ir.traversal import Definitions, Replacement, Rule, Substitution, apply_rules
-from tilesmith.ir.types import Constant, Shape, Value
+from tilesmith.ir.types import Constant, Value
 
 _MOVING_FORMS = (Inserted, Repeated, Permuted, Reshaped, Picked, Gathered)
 """Forms in which every element of the result is one of the first operand."""
@@ -69,20 +69,16 @@ def _result_of(op: Operation, find: Callable[[Value], Constant | None]) -> Const
     if isinstance(op.form, _MOVING_FORMS):
         return find(next(op.operand_values()))
     if isinstance(op, Cast) and not op.bitcast:
-        constant = find(op.x)
-        return None if constant is None else convert(constant, op.x.tile.dtype, op.dtype)
+        return convert(find(op.x), op.x.tile.dtype, op.dtype)
     if not isinstance(op, Elementwise):
         return None
-    known = tuple(c for c in map(find, op.args) if c is not None)
-    is_known = len(known) == len(op.args)
-    return evaluate(op.fn, op.args[-1].tile.dtype, known) if is_known else None
+    return evaluate(op.fn, op.args[-1].tile.dtype, map(find, op.args))
 
 
 def _fold_mask(op: Operation, defined_by: Definitions) -> Replacement | None:
     if not isinstance(op, Mask):
         return None
-    held = _constant(op.x, defined_by)
-    return op.x if held is not None and is_same_constant(held, op.fill) else None
+    return op.x if is_same_constant(_constant(op.x, defined_by), op.fill) else None
 
 
 def _inline_in(
@@ -241,18 +237,6 @@ def _where(op: Elementwise, defined_by: Definitions) -> Replacement | None:
     return None
 
 
-def is_lossless(source: DType, target: DType) -> bool:
-    """Whether every value of ``source`` is a value of ``target``."""
-    if source == target or source.is_bool:
-        return True
-    if source.is_float:
-        # Every wider float format here has at least the exponent range of the narrower ones.
-        return target.is_float and target.bits > source.bits
-    if target.kind is ElementKind.UNSIGNED and source.kind is ElementKind.SIGNED:
-        return False
-    return not target.is_bool and target.precision >= source.precision
-
-
 def _idle(op: Operation, defined_by: Definitions) -> Replacement | None:
     """Ops that give what they are given."""
     if isinstance(op, (Cast, Broadcast, ExpandDims, Reshape)):
@@ -283,7 +267,7 @@ def _skip(op: Broadcast | Reshape, inner: Broadcast | Reshape | ExpandDims) -> R
 
 
 def _cast_of_cast(op: Cast, inner: Cast) -> Replacement | None:
-    is_idle = inner.bitcast or is_lossless(inner.x.tile.dtype, inner.dtype)
+    is_idle = inner.bitcast or inner.x.tile.dtype.is_held_by(inner.dtype)
     return (replace(op, x=inner.x),) if op.bitcast == inner.bitcast and is_idle else None
 
 
@@ -308,24 +292,10 @@ def _mask_of_mask(op: Mask, inner: Mask) -> Replacement | None:
     return op.x if is_idle else None
 
 
-def _inserted_ones(before: Shape, after: Shape) -> tuple[int, ...] | None:
-    """The positions of ones in ``after`` without which it is ``before``."""
-    axes: list[int] = []
-    left = list(before)
-    for axis, dim in enumerate(after):
-        if left and left[0] == dim:
-            left.pop(0)
-        elif dim.is_one:
-            axes.append(axis)
-        else:
-            return None
-    return None if left else tuple(axes)
-
-
 def _reshape_that_expands(op: Operation, defined_by: Definitions) -> Replacement | None:
     if not isinstance(op, Reshape):
         return None
-    axes = _inserted_ones(op.x.tile.shape, op.result.tile.shape)
+    axes = inserted_ones(op.x.tile.shape, op.result.tile.shape)
     return (ExpandDims(x=op.x, axes=axes, results=op.results, loc=op.loc),) if axes else None
 
 

@@ -11,25 +11,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from tilesmith.ir.axis_roles import (
-    Accessed,
-    AxisForm,
-    Carried,
-    Combined,
-    Contracted,
-    Gathered,
-    Inserted,
-    Joined,
-    Kept,
-    Mixed,
-    Numbered,
-    Opaque,
-    Permuted,
-    Picked,
-    Repeated,
-    Reshaped,
-    Uniform,
-)
+from tilesmith.ir import axis_roles as forms
+from tilesmith.ir.axis_roles import AxisForm
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Cast
@@ -152,7 +135,7 @@ class _Axes:
             return value
         shape = tuple(dim for axis, dim in enumerate(value.tile.shape) if axis not in axes)
         op = self._definitions.get(value)
-        if op is not None and op.form == Kept():
+        if op is not None and op.form == forms.Kept():
             fitted = {old: self._drop_ones(old, axes) for old in op.operand_values()}
             again = op.with_operands(fitted.__getitem__)
             return self._insert(value, shape, lambda **fields: replace(again, **fields))
@@ -266,7 +249,7 @@ class _Squeezer(_Axes):
             self._take_one_lane(op)
 
     def access(self, op: Operation) -> None:
-        accessed = Accessed.tile(op).tile.shape
+        accessed = forms.Accessed.tile(op).tile.shape
         parts = [value for value in op.operand_values() if isinstance(value.type, TileType)]
         # Indices need not have the rank of what they access if they are scalars.
         fitted = {
@@ -316,15 +299,17 @@ class _Squeezer(_Axes):
 
 
 FORM_RULES: dict[type[AxisForm], Callable[[_Squeezer, Any], None]] = {
-    **dict.fromkeys((Uniform, Reshaped, Joined, Carried), _Squeezer.generic),
-    **dict.fromkeys((Kept, Inserted), _Squeezer.with_named_axes),
-    **dict.fromkeys((Combined, Mixed, Picked), _Squeezer.along_axis),
-    Numbered: _Squeezer.numbered,
-    Repeated: _Squeezer.broadcast,
-    Permuted: _Squeezer.permute,
-    Gathered: _Squeezer.gather,
-    Contracted: _Squeezer.dot,
-    Accessed: _Squeezer.access,
-    Opaque: _Squeezer.foreign,
+    **dict.fromkeys(
+        (forms.Uniform, forms.Reshaped, forms.Joined, forms.Carried), _Squeezer.generic
+    ),
+    **dict.fromkeys((forms.Kept, forms.Inserted), _Squeezer.with_named_axes),
+    **dict.fromkeys((forms.Combined, forms.Mixed, forms.Picked), _Squeezer.along_axis),
+    forms.Numbered: _Squeezer.numbered,
+    forms.Repeated: _Squeezer.broadcast,
+    forms.Permuted: _Squeezer.permute,
+    forms.Gathered: _Squeezer.gather,
+    forms.Contracted: _Squeezer.dot,
+    forms.Accessed: _Squeezer.access,
+    forms.Opaque: _Squeezer.foreign,
 }
 """What becomes of an op: it follows from its axis roles. Every form has a rule."""

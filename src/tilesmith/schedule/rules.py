@@ -7,18 +7,18 @@ its Configs have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Dim, Shape, Value
+from tilesmith.ir.types import Dim, Shape, Value, next_power_of_2
+from tilesmith.schedule.config import KEYS_BY_NAME, RANGE_KEYS
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import (
     KernelSlots,
     SizeResolver,
@@ -34,6 +34,7 @@ from tilesmith.schedule.space.slots import Entries, is_flattened
 from tilesmith.targets import Target
 
 Values = dict[str, Any]
+AnySeed = TypeVar("AnySeed")
 
 
 class Seed(Protocol):
@@ -116,6 +117,15 @@ class KernelModel:
         return f"{name or 'a tile'}[{', '.join(str(sizes.size(dim)) for dim in value.tile.shape)}]"
 
 
+def first_answer(
+    heuristics: Iterable[tuple[str, Callable[[TargetedKernel], Sequence[AnySeed]]]],
+    kernel: TargetedKernel,
+) -> tuple[str, Sequence[AnySeed]]:
+    """The name of the first heuristic that answers, and its seeds; "" and nothing if none does."""
+    answers = ((name, heuristic(kernel)) for name, heuristic in heuristics)
+    return next((answer for answer in answers if answer[1]), ("", ()))
+
+
 def least_ms(facts: Facts, device: Device) -> float:
     """The time of the products alone, or of moving every tensor once: whichever is longer.
 
@@ -134,6 +144,7 @@ class ScheduleRules:
     sizes = SizeRules()
     option_keys: tuple[str, ...] = ()
     """Keys whose values ``emit`` finds in ``Schedule.backend_options``, unless they are 0."""
+    model_type = KernelModel
     has_row_forms = False
     """Whether rows of products that are reduced may be split over programs (``structure=``)."""
 
@@ -154,15 +165,19 @@ class ScheduleRules:
 
     def reset_inactive(self, entries: Entries, values: Values) -> Values:
         """The same values with entries of no effect at their neutral value."""
-        if "loop_orders" not in values:
-            return dict(values)
-        orders = [
-            order
-            if self.is_active(entries, values, "loop_orders", i)
-            else list(range(len(entries.ordered[i].blocks)))
-            for i, order in enumerate(values["loop_orders"])
-        ]
-        return {**values, "loop_orders": orders}
+        result = dict(values)
+        # What others depend on comes first.
+        for key in ("flatten_loops", "loop_orders", "l2_groupings", "indexing", *RANGE_KEYS):
+            if key in values:
+                result[key] = [
+                    item
+                    if self.is_active(entries, result, key, index)
+                    else list(range(len(entries.ordered[index].blocks)))
+                    if key == "loop_orders"
+                    else KEYS_BY_NAME[key].neutral
+                    for index, item in enumerate(values[key])
+                ]
+        return result
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise ``InvalidConfig`` if values that are right by themselves do not go together."""
@@ -186,7 +201,7 @@ class ScheduleRules:
 
     def model(self, kernel: TargetedKernel) -> KernelModel:
         """What programs need and how long they take."""
-        return KernelModel(kernel, self.device())
+        return self.model_type(kernel, self.device())
 
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
         """The name of the heuristic that answers, and its seeds; "" and nothing when none does."""

@@ -9,24 +9,6 @@ from tilesmith.ir.types import Dim, Shape
 from tilesmith.targets import Target
 
 
-def next_power_of_2(n: int) -> int:
-    """The smallest power of two that is at least ``n`` (1 for n <= 1)."""
-    return 1 << max(0, n - 1).bit_length()
-
-
-def physical_size(dim: Dim, symbols: Mapping[str, int], padded: Mapping[int, int]) -> int:
-    """The product of a dimension's factors, as large as they are on a device."""
-    size = 1
-    for factor in dim.factors:
-        size *= symbols[factor] if isinstance(factor, str) else padded.get(factor, factor)
-    return size
-
-
-def is_persistent(pid_type: str) -> bool:
-    """Whether each program walks over many tiles."""
-    return pid_type.startswith("persistent")
-
-
 @dataclass(frozen=True)
 class GridOptions:
     """How one top-level loop becomes program ids. ``order[0]`` is the axis that varies fastest."""
@@ -111,7 +93,7 @@ class Schedule:
 
     def physical(self, dim: Dim) -> int:
         """The size a backend gives this dimension."""
-        return physical_size(dim, self.symbols, self.padded)
+        return dim.physical(self.symbols, self.padded)
 
     def physical_shape(self, shape: Shape) -> tuple[int, ...]:
         """The sizes a backend gives a tile's dimensions."""

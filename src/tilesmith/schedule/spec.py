@@ -17,17 +17,15 @@ from math import inf
 from random import Random
 from typing import Any
 
-from tilesmith.analysis.flattenable import find_flattenable
-from tilesmith.analysis.rollable import find_rollable_dims
+from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dims
 from tilesmith.exc import TunableNameConflict
 from tilesmith.ir.function import Function
-from tilesmith.schedule.config import Config
+from tilesmith.schedule.config import Config, in_order, is_reserved, keep_known, spell_out
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import in_order, is_reserved, keep_known, spell_out
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
     Dimension,

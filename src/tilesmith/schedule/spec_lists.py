@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from tilesmith.schedule.config import KEYS_BY_NAME, PLURALS, PORTABLE_KEYS, STRUCTURE
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.space.fragments import EnumFragment, Fragment, ListOf
-from tilesmith.schedule.space.keys import KEYS_BY_NAME, PLURALS, PORTABLE_KEYS, STRUCTURE
 from tilesmith.schedule.space.slots import Entries, Slot
 
 

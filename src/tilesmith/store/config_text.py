@@ -16,8 +16,7 @@ from typing import Any
 
 from tilesmith.diagnostics.logs import StderrHandler
 from tilesmith.diagnostics.wording import ms_text
-from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.keys import KEYS_BY_NAME
+from tilesmith.schedule.config import KEYS_BY_NAME, Config
 
 LOGGER_NAME = "tilesmith.autotune"
 _NEUTRAL = (None, 0, False, "", "pointer")

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from filelock import FileLock, Timeout
 
-from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.keys import KEYS_BY_NAME
+from tilesmith.schedule.config import KEYS_BY_NAME, Config
 from tilesmith.store.key import StoreKey, now_text, safe_name, shape_distance
 from tilesmith.store.outcome import Candidate, Outcome, Resources, Verdict
 

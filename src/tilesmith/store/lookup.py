@@ -2,7 +2,8 @@
 
 The key of a call has everything that may change how long it takes: the kernel, its arguments, its
 settings, the device, and what compiles it. A winner counts for what was asked for: the best of a
-list of Configs, or with some keys fixed, is another winner than the best of all.
+list of Configs, or with some keys fixed, is another winner than the best of all. ``bound`` is
+always a BoundKernel, whose module imports this one.
 """
 
 from __future__ import annotations
@@ -18,24 +19,19 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import tilesmith.exc as errors
 import tilesmith.schedule
-from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable, WarningLog
+from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.logs import topic_log
-from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.runtime.device import describe_device
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.facts.fact_set import Facts
-from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.settings import Settings
 from tilesmith.store.config_text import SearchLog, stored_text
 from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.winners import Winner, Winners
-from tilesmith.targets import Target
 
 CODE_SETTINGS = (
     "backend",
@@ -49,54 +45,13 @@ CODE_SETTINGS = (
 )
 """Settings that change generated code or how it is launched."""
 PACKAGES = ("torch", "triton", "llvmlite")
+MAX_SHOWN = 6
+"""Items of a list that people are shown."""
 COMPILING_FOLDERS = ("ir", "analysis", "passes", "schedule", "frontend", "backends", "compiler")
 """Where a change may change generated code, or what a Config means."""
 
 
-class KernelSource(Protocol):
-    """What a kernel is before any call; jit's KernelDefinition is one."""
-
-    name: str
-    parameters: tuple[str, ...]
-    settings: Settings
-    warnings: WarningLog
-
-    @property
-    def split(self) -> Any:
-        """A SplitKernel; type checkers do not take a cached property for one of its type."""
-        ...
-
-
-class StoredKernel(Protocol):
-    """A kernel for one specialization; jit's BoundKernel is one."""
-
-    @property
-    def definition(self) -> KernelSource:
-        """What all specializations share."""
-        ...
-
-    @property
-    def function(self) -> Function:
-        """The traced function after the standard passes."""
-        ...
-
-    @property
-    def facts(self) -> Facts:
-        """What is known of the IR with the sizes of the call."""
-        ...
-
-    @property
-    def target(self) -> Target:
-        """What it is compiled for."""
-        ...
-
-    @property
-    def config_spec(self) -> ConfigSpec:
-        """The Configs it takes."""
-        ...
-
-
-def make_key(bound: StoredKernel, args: Sequence[Any], regime: str = "cold") -> StoreKey:
+def make_key(bound: Any, args: Sequence[Any], regime: str = "cold") -> StoreKey:
     """The key of a bound kernel with arguments, as of now."""
     definition, facts = bound.definition, bound.facts
     plain = copy(definition.split.source.tree)
@@ -118,20 +73,28 @@ def make_key(bound: StoredKernel, args: Sequence[Any], regime: str = "cold") -> 
     )
 
 
-def describe_arguments(parameters: Sequence[str], args: Sequence[Any]) -> str:
-    """The arguments of a call by name: types and shapes, no values."""
-    return ", ".join(f"{name}: {_describe(value)}" for name, value in zip(parameters, args))
+def describe_arguments(
+    parameters: Sequence[str], args: Sequence[Any], *, with_values: bool = False
+) -> str:
+    """The arguments of a call by name: types and shapes; numbers by their type.
+
+    They may differ from call to call. For people, ``with_values``: numbers, and of long lists less.
+    """
+    texts = (_describe(value, with_values=with_values) for value in args)
+    return ", ".join(f"{name}: {text}" for name, text in zip(parameters, texts))
 
 
-def _describe(value: Any) -> str:
-    """Types and shapes; numbers by their type, since they may differ from call to call."""
+def _describe(value: Any, *, with_values: bool) -> str:
     if hasattr(value, "dtype") and hasattr(value, "stride"):
         dtype = str(value.dtype).removeprefix("torch.")
-        strides = "" if value.is_contiguous() else f" strides {list(value.stride())}"
-        return f"{dtype}{list(value.shape)}{strides}"
+        told = f"{' with' if with_values else ''} strides {list(value.stride())}"
+        return f"{dtype}{list(value.shape)}{'' if value.is_contiguous() else told}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_describe(item) for item in cast('Sequence[Any]', value))}]"
-    if value is None or isinstance(value, (bool, str)):
+        shown = cast("Sequence[Any]", value)[: MAX_SHOWN if with_values else None]
+        more = ["…"] if len(shown) < len(value) else []
+        listed = [_describe(item, with_values=with_values) for item in shown]
+        return f"[{', '.join(listed + more)}]"
+    if value is None or isinstance(value, (bool, str)) or (with_values and not callable(value)):
         return repr(value)
     return getattr(value, "__name__", type(value).__name__)
 
@@ -192,9 +155,7 @@ def find_winner(winners: Winners, kernel: str, key: Callable[[], StoreKey]) -> W
     return None if winner is None or winner.is_stale else winner
 
 
-def usable_config(
-    bound: StoredKernel, winner: Winner | None, key: Callable[[], StoreKey]
-) -> Config | None:
+def usable_config(bound: Any, winner: Winner | None, key: Callable[[], StoreKey]) -> Config | None:
     """The winner's Config as the kernel takes it; where it does not, None and a warning.
 
     Raises CacheAssertionError if there is no winner and the settings assert that there is one.
@@ -215,7 +176,7 @@ def usable_config(
 
 
 def find_stored_config(
-    bound: StoredKernel, args: Sequence[Any], configs: Sequence[Config] = ()
+    bound: Any, args: Sequence[Any], configs: Sequence[Config] = ()
 ) -> Config | None:
     """What a first call takes instead of its default, and a line in the log; None: nothing stored.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilesmith.jit.tuner import MultiRequest
 from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
 from tilesmith.store.journal import Journal
 from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.lookup import find_winner, make_key, winner_key
@@ -32,7 +33,7 @@ class Archive:
         self._cases = cases
         self._options = options
         self._multi = multi
-        self._winners = Winners(options.cache_dir)
+        self._winners = Winners(options.settings.cache_dir)
 
     @cached_property
     def _conditions(self) -> StoreKey:
@@ -44,19 +45,20 @@ class Archive:
     @cached_property
     def key(self) -> StoreKey:
         """What winners of this search are stored under."""
-        options = self._options
-        scope = (options.configs, options.overrides, options.is_deterministic)
+        settings = self._options.settings
+        overrides = settings.autotune_config_overrides
+        scope = (self._options.configs, overrides, settings.deterministic)
         return winner_key(self._conditions, *scope)
 
     @cached_property
     def _journal(self) -> Journal:
         """What one judge finds right another may not: verdicts count under the same alone."""
-        key = join_keys([self._conditions], judge_text(self._options))
-        return Journal(self._options.cache_dir, key)
+        key = join_keys([self._conditions], judge_text(self._options.settings))
+        return Journal(self._options.settings.cache_dir, key)
 
     @cached_property
     def _known(self) -> dict[Config, Outcome]:
-        return self._journal.recall() if self._options.is_cached else {}
+        return {} if self._options.settings.skip_cache else self._journal.recall()
 
     def find_winner(self) -> Winner | None:
         """The winner of an earlier search with the same toolchain."""
@@ -70,12 +72,14 @@ class Archive:
 
     def similar_configs(self) -> Sequence[Config]:
         """Good Configs of earlier searches: for these arguments, then for others."""
-        if not self._options.is_cached:
+        if self._options.settings.skip_cache:
             return ()
         winner = self._winners.lookup(self.key)
         first = [] if winner is None else [winner.config]
-        others = self._journal.similar(self._options.max_scanned)
-        return list(dict.fromkeys([*first, *others]))[: self._options.max_similar]
+        settings = self._options.settings
+        others = self._journal.similar(settings.autotune_best_available_max_cache_scan)
+        found = list(dict.fromkeys([*first, *others]))
+        return found[: settings.autotune_best_available_max_configs]
 
     def recall(self, config: Config) -> Outcome | None:
         """The outcome of an earlier search under the same conditions."""
@@ -88,7 +92,7 @@ class Archive:
 
     def append(self, outcome: Outcome) -> None:
         """Put an outcome into the journal, unless the cache is off."""
-        if self._options.is_cached:
+        if not self._options.settings.skip_cache:
             self._journal.append(outcome)
 
     @cached_property
@@ -98,7 +102,7 @@ class Archive:
 
     def commit(self, result: TuneResult) -> None:
         """Keep the winner, but for one of a busy machine where an earlier one was faster."""
-        if not self._options.is_cached:
+        if self._options.settings.skip_cache:
             return
         earlier = self._earlier
         is_worse = earlier is not None and earlier.median_ms < result.ms
@@ -107,13 +111,16 @@ class Archive:
             self._winners.commit(self.key, result.config, result.ms, result.spread, note)
 
 
-def judge_text(options: TuneOptions) -> str:
+def judge_text(settings: Settings) -> str:
     """What results are judged by, where that is not the fp64 reference with its own budget."""
-    parts = [] if options.is_checked else ["unchecked"]
-    parts += ["deterministic"] if options.is_deterministic else []
-    tolerances = {"atol": options.atol, "rtol": options.rtol}
+    parts = [] if settings.autotune_accuracy_check else ["unchecked"]
+    parts += ["deterministic"] if settings.deterministic else []
+    tolerances = {"atol": settings.autotune_baseline_atol, "rtol": settings.autotune_baseline_rtol}
     parts += [f"{name}={value}" for name, value in tolerances.items() if value is not None]
-    functions = {"baseline": options.baseline_fn, "check": options.accuracy_check_fn}
+    functions = {
+        "baseline": settings.autotune_baseline_fn,
+        "check": settings.autotune_baseline_accuracy_check_fn,
+    }
     parts += [f"{name} {_function_text(f)}" for name, f in functions.items() if f is not None]
     return ", ".join(parts)
 

@@ -8,10 +8,9 @@ reference interpreter is used, with a warning.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import tilesmith.exc as errors
@@ -19,7 +18,6 @@ from tilesmith.diagnostics.kernel_warnings import TuningFailed
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.kernel import kernel as make_kernel
 from tilesmith.jit.runners import choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.schedule.config import Config
@@ -27,8 +25,9 @@ from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.context import Case, Deadline
+from tilesmith.tune.kernel import searches_at_first_call
 from tilesmith.tune.listener import EndListener, Listener, SafeListener
-from tilesmith.tune.options import TuneOptions, options_from_settings, wants_search
+from tilesmith.tune.options import TuneOptions, options_from_settings
 from tilesmith.tune.report.listeners import choose_listeners
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult
@@ -55,11 +54,9 @@ class Autotuner:
 
     def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
         """For a first call, with nothing stored: measured now; None: the given or the default."""
-        settings = bound.settings
-        is_given = len(bound.configs) == 1 and not settings.force_autotune
-        if is_given or (len(bound.configs) < 2 and not wants_search(settings)):
+        if not searches_at_first_call(bound):
             return None
-        options = replace_configs(options_from_settings(settings), bound)
+        options = replace_configs(options_from_settings(bound.settings), bound)
         found = self._search([Case(bound, args)], options)
         if found is None:
             bound.install(None)
@@ -82,7 +79,7 @@ class Autotuner:
         single = request.request
         bound = cases[0][0]
         options = options_from_settings(bound.settings, single.keywords, single.budget_s)
-        if request.relative_to == "baseline" and options.baseline_fn is None:
+        if request.relative_to == "baseline" and options.settings.autotune_baseline_fn is None:
             raise ValueError('relative_to="baseline" needs autotune_baseline_fn')
         listed = [Case(*case) for case in cases]
         return self._find(listed, options, request, is_forced=single.is_forced)
@@ -101,7 +98,7 @@ class Autotuner:
             return bound.default_config()
         if options.budget_s <= 0.0:
             return self._find_stored(cases, options, multi) or bound.default_config()
-        if not (is_forced or options.is_forced):
+        if not (is_forced or options.settings.force_autotune):
             if len(bound.configs) == 1:
                 return bound.configs[0]
             options = replace_configs(options, bound)
@@ -128,7 +125,7 @@ class Autotuner:
             made = users(bound, cases[0].args)
             found = made.autotune() if hasattr(made, "autotune") else made
             return found if isinstance(found, Config) else Config.from_dict(found)
-        note = find_method(options.method).note
+        note = find_method(options.settings.autotuner).note
         if note:
             LOG.warning("%s", note)
         deadline = Deadline(options.budget_s)
@@ -145,7 +142,7 @@ class Autotuner:
         """A winner of an earlier search, if the cache has one and the kernel takes it."""
         bound = cases[0].bound
         archive = Archive(cases, options, multi)
-        winner = archive.find_winner() if options.is_cached else None
+        winner = None if options.settings.skip_cache else archive.find_winner()
         config = usable_config(bound, winner, lambda: archive.key)
         if winner is None or config is None:
             return None
@@ -204,51 +201,3 @@ def _check_multi(
             problem="the sets of arguments have different config spaces",
             fix="tune them apart, with kernel.autotune(args)",
         )
-
-
-def kernel(
-    fn: Callable[..., Any] | None = None,
-    *,
-    config: Config | Mapping[str, Any] | None = None,
-    configs: Sequence[Config | Mapping[str, Any]] | None = None,
-    key: Callable[..., Hashable] | None = None,
-    **settings: Any,
-) -> Any:
-    """Turn a function with device loops into a kernel; bare or with arguments.
-
-    Example:
-        ``@tilesmith.kernel(config=tilesmith.Config(block_sizes=[64]), static_shapes=False)``
-    """
-    options: dict[str, Any] = {"config": config, "configs": configs, "key": key, **settings}
-    if fn is None:
-        return partial(kernel, **options)
-    return make_kernel(fn, tuner=Autotuner(), **options)
-
-
-def aot_kernel(
-    fn: Callable[..., Any] | None = None,
-    *,
-    batched: Sequence[Sequence[int | None] | None] | None = None,
-    collect_fn: Callable[..., Any] | None = None,
-    measure_fn: Callable[..., Any] | None = None,
-    **options: Any,
-) -> Any:
-    """A kernel for all shapes, as ``kernel(static_shapes=False)`` makes it.
-
-    For scripts that tune ahead of time: here ``tilesmith tune`` does so for every kernel, and
-    ``tilesmith cache`` takes along what it finds.
-
-    Args:
-        fn: the function; left out where the decorator has arguments.
-        batched: which axes of each argument are batches. Shapes are no part of what is compiled,
-            and what is stored of tuning finds the nearest, so nothing depends on it.
-        collect_fn: gives argument sets to tune for: hand them to ``kernel.autotune_multi``.
-        measure_fn: gives those to measure: hand them to ``tilesmith bench``.
-        options: as for ``kernel``.
-    """
-    if fn is None:
-        return partial(
-            aot_kernel, batched=batched, collect_fn=collect_fn, measure_fn=measure_fn, **options
-        )
-    chosen: dict[str, Any] = {"static_shapes": False, **options}
-    return kernel(fn, **chosen)

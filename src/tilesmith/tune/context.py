@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from types import FrameType
@@ -22,8 +22,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.jobs import BuildReply, CheckJob, CheckReply, Program, ReferenceJob
-from tilesmith.tune.listener import SearchStart
-from tilesmith.tune.result import Timeline, TuneResult
+from tilesmith.tune.result import TuneResult
 
 Samples = tuple[tuple[float, ...], ...]
 
@@ -133,31 +132,6 @@ class Records(Protocol):
 
     def commit(self, result: TuneResult) -> None:
         """Store the winner, where later searches and first calls find it."""
-
-
-@dataclass(frozen=True)
-class TuneContext:
-    """What a search works with."""
-
-    emit: Callable[[Candidate], EmittedCandidate]
-    """May raise: then the candidate does not build."""
-    builder: Builder
-    runner: Runner
-    records: Records
-    prepare: Callable[[], SearchStart]
-    """Makes the runner ready, while the first candidates are built; may take seconds."""
-    keep: Callable[[Config], Config | None]
-    """The user's filter: the Config, another one to try in its place, or None."""
-    find_obstacle: Callable[[Candidate], str]
-    """Why a candidate cannot work on the device; empty if nothing is known against it."""
-    complexity: Callable[[Config], Any]
-    overlaps: bool
-    """Whether building leaves timing undisturbed."""
-    find_fault: Callable[[Candidate], str] | None = None
-    """What the user has against a candidate's results; empty if nothing."""
-    timeline: Timeline = field(default_factory=Timeline)
-    find_dependence: Callable[[Candidate], str] | None = None
-    """Why a candidate's results depend on the order of programs; None: nobody minds."""
 
 
 class Deadline:

@@ -8,6 +8,7 @@ from enum import Enum
 from math import inf
 from typing import ClassVar
 
+from tilesmith.diagnostics.wording import percent_text
 from tilesmith.schedule.config import Config, package_name
 from tilesmith.store.outcome import Outcome, Verdict
 
@@ -155,6 +156,21 @@ class TuneResult:
     def paste_line(self) -> str:
         """The decorator that pins the Config."""
         return f"@{package_name()}.kernel(config={self.config!r})"
+
+
+def roofline_text(roofline_ms: float, ms: float) -> str:
+    """How near a time is to the roofline, which is an estimate and may be beaten.
+
+    Example:
+        >>> roofline_text(0.9, 1.0), roofline_text(1.2, 1.0)
+        ('90% of the roofline', 'beyond the estimated roofline')
+    """
+    share = roofline_ms / ms
+    return (
+        f"{percent_text(share)} of the roofline"
+        if share < 1.005
+        else "beyond the estimated roofline"
+    )
 
 
 def summarize_rejected(counts: Mapping[Verdict, int], failures: Sequence[Outcome]) -> str:

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
 from math import prod
+from pathlib import Path
 from typing import Any, cast
 
 from tilesmith.exc import InvalidConfig
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.lab.workload.capture import CaptureError
-from tilesmith.lab.workload.results import copy_arguments
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.store.lookup import describe_arguments
 from tilesmith.store.outcome import Candidate
 from tilesmith.tune.archive import Archive
-from tilesmith.tune.context import Case, RunnerLostError, TuneContext
+from tilesmith.tune.context import Case, RunnerLostError
 from tilesmith.tune.jobs import PrepareReply
 from tilesmith.tune.listener import (
     Listener,
     SearchStart,
-    arguments_text,
     space_size,
-    time_in_finals,
 )
 from tilesmith.tune.options import TuneOptions, as_configs
-from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
+from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.runner.build import publish_program
 from tilesmith.tune.search.candidate_pool import Search, SearchSpace
 from tilesmith.tune.search.classic_searches import FiniteSearch
 from tilesmith.tune.search.methods import make_method
-from tilesmith.tune.tally import Tally
-from tilesmith.tune.tuner import DEFAULT_ORIGIN, Tuner
+from tilesmith.tune.tuner import DEFAULT_ORIGIN, TuneContext, Tuner
 from tilesmith.tune.workspace import Workspace
 
 LOG = logging.getLogger("tilesmith.autotune")
@@ -104,7 +101,6 @@ class SearchRun:
         self._spec = spec = cases[0].bound.config_spec
         self._seeds = make_seeds(spec, options.seed_configs, archive.similar_configs())
         self._search = self._make_search()
-        self._judge = PrepareReply("")
 
     def run(self) -> TuneResult:
         """Search; the result says what was found, or why nothing could be."""
@@ -132,20 +128,22 @@ class SearchRun:
             prepare=self._prepare,
             keep=self._keep,
             find_obstacle=make_obstacle_finder(self._spec),
+            default=self._spec.default_config(),
             complexity=lambda config: complexity(config, self._spec),
+            roofline_ms=self._roofline_ms,
+            disturbed=lambda: workspace.disturbed,
             overlaps=workspace.overlaps,
             find_fault=make_user_check(self._cases, options),
             timeline=workspace.timeline,
-            find_dependence=self._find_dependence if options.is_deterministic else None,
+            find_dependence=self._find_dependence if options.settings.deterministic else None,
         )
         tuner = Tuner(self._search, context, options, self._deadline, self._listener)
-        tuner.roofline_ms = self._roofline_ms
-        result = tuner.run(partial(self._finish, tuner.tally))
+        result = tuner.run()
         emitted = tuner.find_emitted(result.config) if result.is_measured else None
         try:
             # The caller's process finds what was built for the winner, and need not build it again.
             for program in emitted.programs if emitted else ():
-                publish_program(program, options.cache_dir)
+                publish_program(program, Path(options.settings.cache_dir))
         except Exception as error:  # it will be built again, that is all
             LOG.debug("the winner's code is not published: %s", error)
         return result
@@ -166,10 +164,10 @@ class SearchRun:
 
     def _make_search(self) -> Search:
         options, spec = self._options, self._spec
-        overrides = tuple(options.overrides.items())
+        overrides = tuple(options.settings.autotune_config_overrides.items())
         space = SearchSpace(spec, self._seeds, overrides, lambda c: spec.predict(c).total_ms)
         is_listed = bool(options.configs)
-        name = "FiniteSearch" if is_listed else options.method
+        name = "FiniteSearch" if is_listed else options.settings.autotuner
         keywords = {"configs": options.configs} if is_listed else options.method_options
         search = make_method(name, keywords)(space, options.seed)
         for config, error in _rejected(search):
@@ -177,9 +175,9 @@ class SearchRun:
         return search
 
     def _prepare(self) -> SearchStart:
-        self._judge = self._workspace.prepare()
-        if self._options.accuracy_check_fn is not None:
-            self._judge = PrepareReply("the accuracy check function")
+        judge = self._workspace.prepare()
+        if self._options.settings.autotune_baseline_accuracy_check_fn is not None:
+            judge = PrepareReply("the accuracy check function")
         options, bound = self._options, self._cases[0].bound
         rejected = [config for config, _ in _rejected(self._search)]
         listed = [config for config in options.configs if config not in rejected]
@@ -192,13 +190,15 @@ class SearchRun:
             method=self._search.name,
             seed=options.seed,
             budget_s=options.budget_s,
-            judge=self._judge.judge,
-            judge_reason=self._judge.reason,
+            judge=judge.judge,
+            judge_reason=judge.reason,
             seeds=given or self._seeds,
             roofline_ms=self._roofline_ms,
             num_known=self._archive.num_known,
             space_size=len(given) or space_size(self._spec),
-            arguments="; ".join(arguments_text(parameters, case.args) for case in self._cases),
+            arguments="; ".join(
+                describe_arguments(parameters, case.args, with_values=True) for case in self._cases
+            ),
             meaning=self._meaning,
         )
 
@@ -207,7 +207,7 @@ class SearchRun:
         return next(filter(None, found), "")
 
     def _keep(self, config: Config) -> Config | None:
-        keep = self._options.config_filter
+        keep = self._options.settings.autotune_config_filter
         kept = True if keep is None else keep(config)
         if kept is None or isinstance(kept, bool):
             return config if kept else None
@@ -222,46 +222,6 @@ class SearchRun:
             ) from None
         return self._spec.normalize(other)
 
-    def _finish(
-        self, tally: Tally, stop: StopReason, final: Final | None, problem: str
-    ) -> TuneResult:
-        default = self._spec.normalize(self._spec.default_config())
-        tried = tally.find(default)
-        alone_ms = tried.time_ms if tried and tried.verdict.is_timed else None
-        result = TuneResult(
-            self._spec.default_config(),
-            stop,
-            num_tried=len(tally.outcomes),
-            num_recalled=sum(outcome.is_recalled for outcome in tally.outcomes),
-            counts=tally.counts,
-            seconds=self._deadline.elapsed_s,
-            budget_s=self._options.budget_s,
-            judge=self._judge.judge,
-            default_ms=time_in_finals(default, final) or alone_ms,
-            roofline_ms=self._roofline_ms,
-            problem=problem,
-            failures=tuple(tally.failures),
-            timeline=self._workspace.timeline,
-            disturbed=self._workspace.disturbed,
-        )
-        if final is not None:
-            winner = final.winner
-            found = tally.find(winner.config)
-            return replace(
-                result,
-                config=winner.config,
-                ms=winner.median_ms,
-                spread=winner.spread,
-                noise=final.noise,
-                ties=len(final.ties) - 1,
-                predicted_ms=found.candidate.predicted_ms if found else None,
-            )
-        missing = "a candidate" if tally.best is None else "the default config"
-        cause = f"{stop.value} before {missing} was measured"
-        if tally.failures and tally.best is None:
-            cause = describe_total_failure(tally.failures)
-        return replace(result, problem=problem or cause)
-
 
 def _rejected(search: Search) -> Sequence[tuple[Config, InvalidConfig]]:
     """What someone listed and the kernel does not take."""
@@ -275,15 +235,16 @@ def make_user_check(
 
     It runs in the user's own process, and only on candidates that a runner has run.
     """
-    check = options.accuracy_check_fn
+    settings = options.settings
+    check = settings.autotune_baseline_accuracy_check_fn
     if check is None:
         return None
-    functions = [options.baseline_fn or case.bound.run_ref for case in cases]
-    expected = [right(*copy_arguments(case.args)) for right, case in zip(functions, cases)]
+    functions = [settings.autotune_baseline_fn or case.bound.run_ref for case in cases]
+    expected = [right(*copy_tensors(case.args)) for right, case in zip(functions, cases)]
 
     def find_fault(candidate: Candidate) -> str:
         for case, right in zip(cases, expected):
-            actual = case.bound.compile_config(candidate.config)(*copy_arguments(case.args))
+            actual = case.bound.compile_config(candidate.config)(*copy_tensors(case.args))
             # A check says no by raising or by returning False.
             try:
                 answer = check(actual, right)

@@ -18,14 +18,14 @@ from typing import Any
 
 from tilesmith.measure.statistics import chance_of_ranks, median, ratio_interval, summarize
 from tilesmith.schedule.config import Config
-from tilesmith.store.outcome import UNKNOWN_RESOURCES, Outcome, Verdict
+from tilesmith.store.outcome import UNKNOWN_RESOURCES, Candidate, Outcome, Verdict
 from tilesmith.tune.context import (
     Deadline,
     EmittedCandidate,
     NoTimeError,
+    Runner,
     Samples,
     TrialFailedError,
-    TuneContext,
 )
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.options import TuneOptions
@@ -116,14 +116,19 @@ class Incumbent:
 class Trials:
     """Runs trials one after the other and keeps the incumbent."""
 
-    def __init__(self, context: TuneContext, deadline: Deadline, options: TuneOptions) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        find_fault: Callable[[Candidate], str] | None,
+        deadline: Deadline,
+        options: TuneOptions,
+    ) -> None:
         self.is_out_of_time = False
         """Whether there is no time left to run anything, though the search may not be over."""
         self._incumbent: Incumbent | None = None
-        self._runner = context.runner
-        self._find_fault = context.find_fault
+        self._runner, self._find_fault = runner, find_fault
         self._deadline = deadline
-        self._run_timeout_s = options.run_timeout_s
+        self._run_timeout_s = options.settings.autotune_benchmark_timeout
         self._sampling_s = max(0.2, options.budget_s / 50)
         """No further batch of samples is started after this."""
         self._rule = Elimination()

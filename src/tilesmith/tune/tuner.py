@@ -13,25 +13,32 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.context import (
+    Builder,
     Deadline,
     EmittedCandidate,
     Interrupts,
+    Records,
+    Runner,
     RunnerLostError,
     TrialFailedError,
-    TuneContext,
 )
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.listener import Listener
+from tilesmith.tune.listener import Listener, ProgressReporter, SearchStart, Tally
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.result import Final, StopReason, Timeline, TuneResult
+from tilesmith.tune.result import (
+    Final,
+    StopReason,
+    Timeline,
+    TuneResult,
+)
 from tilesmith.tune.search.candidate_pool import Search
-from tilesmith.tune.tally import ProgressReporter, Tally
 from tilesmith.tune.trials import Trials, choose_finalists, final_of, hold_finals
 
 LOG = logging.getLogger("tilesmith.autotune")
@@ -53,6 +60,36 @@ MAX_FINALS_S = 5.0
 """The finals get this share of the budget, and no more than these seconds."""
 HASTY_FINALS_S = 1.0
 """For a user who has pressed Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class TuneContext:
+    """What a search works with."""
+
+    emit: Callable[[Candidate], EmittedCandidate]
+    """May raise: then the candidate does not build."""
+    builder: Builder
+    runner: Runner
+    records: Records
+    prepare: Callable[[], SearchStart]
+    """Makes the runner ready, while the first candidates are built; may take seconds."""
+    keep: Callable[[Config], Config | None]
+    """The user's filter: the Config, another one to try in its place, or None."""
+    find_obstacle: Callable[[Candidate], str]
+    """Why a candidate cannot work on the device; empty if nothing is known against it."""
+    default: Config
+    """What is used where nothing could be measured."""
+    complexity: Callable[[Config], Any]
+    overlaps: bool
+    """Whether building leaves timing undisturbed."""
+    find_fault: Callable[[Candidate], str] | None = None
+    """What the user has against a candidate's results; empty if nothing."""
+    roofline_ms: float | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    disturbed: Callable[[], float] = lambda: 0.0
+    """The share of measurements during which others had the cores."""
+    find_dependence: Callable[[Candidate], str] | None = None
+    """Why a candidate's results depend on the order of programs; None: nobody minds."""
 
 
 class CandidateFilter:
@@ -160,34 +197,31 @@ class Tuner:
         self._deadline, self._listener = deadline, listener
         deadline.reserved_s = min(FINALS_SHARE * options.budget_s, MAX_FINALS_S)
         self._interrupts = Interrupts()
-        self._trials = Trials(context, deadline, options)
-        most = options.max_generations
+        self._trials = Trials(context.runner, context.find_fault, deadline, options)
+        most = options.settings.autotune_max_generations
         self._last_generation = inf if most is None else most
         self.tally = Tally()
         self._reporter = ProgressReporter(search, self.tally, listener, deadline)
         self._filter = CandidateFilter(context, self.tally)
         self._ready = ReadyQueue(deadline)
-        self.roofline_ms: float | None = None
+        self._judge = ""
 
-    def run(self, finish: Callable[[StopReason, Final | None, str], TuneResult]) -> TuneResult:
-        """Search until something says stop; ``finish`` makes the result from how it ended.
-
-        The result is committed before anything else happens.
-        """
+    def run(self) -> TuneResult:
+        """Search until something says stop; the result is committed before anything else."""
         with self._interrupts:
             try:
                 stop, problem = self._search_safely()
             except KeyboardInterrupt:
-                self._commit(finish(StopReason.INTERRUPTED, self._best_as_final(), ""))
+                self._commit(StopReason.INTERRUPTED, self._best_as_final(), "")
                 raise
             best = self._best_as_final()
-            result = self._commit(finish(stop, best, problem))
+            result = self._commit(stop, best, problem)
             if best is None:
                 return result
             final = self._run_finals()
             if final is not None:
                 self._listener.on_finals(final)
-                result = self._commit(finish(stop, final, problem))
+                result = self._commit(stop, final, problem)
             return result
 
     def find_emitted(self, config: Config) -> EmittedCandidate | None:
@@ -210,7 +244,9 @@ class Tuner:
         # The runner becomes ready while builds go on; outcomes that are known now wait.
         self._refill()
         try:
-            self._reporter.start(self._context.prepare())
+            start = self._context.prepare()
+            self._judge = start.judge
+            self._reporter.start(start)
         except TrialFailedError as failed:
             if not self._deadline.is_past:
                 raise RunnerLostError(failed.reason) from failed
@@ -232,9 +268,10 @@ class Tuner:
             return StopReason.BUDGET
         if self._search.generation > self._last_generation and self._is_idle:
             return StopReason.GENERATIONS
-        goal, best = self._options.stop_at_roofline, self.tally.best
-        if goal is not None and self.roofline_ms and best is not None:
-            return StopReason.ROOFLINE if self.roofline_ms / best.time_ms >= goal else None
+        goal, best = self._options.settings.autotune_stop_at_roofline, self.tally.best
+        roofline_ms = self._context.roofline_ms
+        if goal is not None and roofline_ms and best is not None:
+            return StopReason.ROOFLINE if roofline_ms / best.time_ms >= goal else None
         return None
 
     @property
@@ -302,9 +339,22 @@ class Tuner:
         is_known = default is None or self.tally.find(default) is not None
         return final_of(best) if best and is_known else None
 
-    def _commit(self, result: TuneResult) -> TuneResult:
+    def _commit(self, stop: StopReason, final: Final | None, problem: str) -> TuneResult:
+        context = self._context
+        known = TuneResult(
+            context.default,
+            stop,
+            seconds=self._deadline.elapsed_s,
+            budget_s=self._options.budget_s,
+            judge=self._judge,
+            roofline_ms=context.roofline_ms,
+            problem=problem,
+            timeline=context.timeline,
+            disturbed=context.disturbed(),
+        )
+        result = self.tally.complete(known, final)
         if result.is_measured:
-            self._context.records.commit(result)
+            context.records.commit(result)
         return result
 
     def _run_finals(self) -> Final | None:

@@ -12,7 +12,12 @@ from statistics import geometric_mean
 from typing import Any
 
 from tilesmith.backends.interface import TuningNeeds
-from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
+from tilesmith.lab.processes.build_pool import (
+    BuildOutcome,
+    BuildPool,
+    idle_processes,
+    start_parameters,
+)
 from tilesmith.lab.processes.channel import (
     ChildDied,
     ChildError,
@@ -21,7 +26,6 @@ from tilesmith.lab.processes.channel import (
     ErrorReply,
 )
 from tilesmith.lab.processes.child import RestartingChild
-from tilesmith.lab.processes.idle import idle_processes, start_parameters
 from tilesmith.measure.statistics import median
 from tilesmith.runtime.native.host_cpu import count_cores
 from tilesmith.store.outcome import Resources, Verdict
@@ -52,7 +56,7 @@ TIMING_SHARE = 0.5
 
 
 def _environment(options: TuneOptions) -> dict[str, str]:
-    return {"TILESMITH_CACHE_DIR": str(options.cache_dir)}
+    return {"TILESMITH_CACHE_DIR": str(options.settings.cache_dir)}
 
 
 class RunnerClient:
@@ -243,7 +247,7 @@ class PoolBuilder:
 
     def __init__(self, options: TuneOptions, needs: TuningNeeds) -> None:
         self.num_jobs = options.build_jobs or max(1, count_cores() - 1)
-        timeout_s, preload = options.build_timeout_s, find_preloads(needs)
+        timeout_s, preload = options.settings.autotune_compile_timeout, find_preloads(needs)
         details = (BUILD_FUNCTION, self.num_jobs, timeout_s, preload)
         self._parameters = start_parameters("builder", details, _environment(options))
         self._pool: BuildPool = idle_processes().take(self._parameters) or BuildPool(

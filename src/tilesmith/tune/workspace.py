@@ -14,13 +14,14 @@ from typing import Any
 
 from tilesmith.artifacts import Artifact
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.traversal import walk_function
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.tuner import MultiRequest
 from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.lab.workload.capture import Captured, capture, save_expected, workload_folder
-from tilesmith.lab.workload.results import copy_arguments, time_function
+from tilesmith.lab.workload.loading import time_function
 from tilesmith.numerics.reference_setup import choose_num_programs, reference_sizes
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Verdict
@@ -121,11 +122,11 @@ class Workspace:
 
     def _weigh(self) -> list[float]:
         """The times that those of candidates are divided by."""
-        cases, baseline = self._cases, self._options.baseline_fn
+        cases, baseline = self._cases, self._options.settings.autotune_baseline_fn
         if self.goal.relative_to == "baseline" and baseline is not None:
             return [time_function(baseline, case.args, str(case.bound.device)) for case in cases]
         emitted = self.emit(Candidate(cases[0].bound.config_spec.default_config(), "default"))
-        timeout_s = self.deadline.cap(self._options.run_timeout_s)
+        timeout_s = self.deadline.cap(self._options.settings.autotune_benchmark_timeout)
         reply = self.runner.check(emitted, timeout_s)
         if reply.verdict is not Verdict.OK:
             raise RunnerLostError(f"the default config, to compare with, fails: {reply.reason}")
@@ -146,14 +147,15 @@ class Workspace:
         return replace(reply, reason=reply.reason or f"the reference failed: {failed.reason}")
 
     def _job(self, case: Case, candidates: CandidateBinder) -> PrepareJob:
-        options, bound = self._options, case.bound
+        options, bound, settings = self._options, case.bound, self._options.settings
         workload = candidates.basis.save(candidates.folder)
         # A check of the user's own replaces ours.
-        is_checked = options.is_checked and options.accuracy_check_fn is None
+        has_own_check = settings.autotune_baseline_accuracy_check_fn is not None
+        is_checked = settings.autotune_accuracy_check and not has_own_check
         reference = None
         expected = None
-        if is_checked and options.baseline_fn is not None:
-            results = tensors_in(options.baseline_fn(*copy_arguments(case.args)))
+        if is_checked and settings.autotune_baseline_fn is not None:
+            results = tensors_in(settings.autotune_baseline_fn(*copy_tensors(case.args)))
             expected = save_expected(list(results), candidates.folder)
         elif is_checked:
             reference = candidates.reference(bound.config_spec.default_config(), seed=options.seed)
@@ -164,12 +166,12 @@ class Workspace:
             reference,
             expected,
             is_checked=is_checked,
-            atol=options.atol,
-            rtol=options.rtol,
+            atol=settings.autotune_baseline_atol,
+            rtol=settings.autotune_baseline_rtol,
             is_float_order_free=any(
                 op.kind == "add" and op.value.tile.dtype.is_float for op in atomics
             ),
-            has_deterministic_results=options.is_deterministic,
+            has_deterministic_results=settings.deterministic,
             time_limit_s=min(MAX_REFERENCE_S, REFERENCE_SHARE * options.budget_s),
             num_threads=bound.settings.num_threads,
         )

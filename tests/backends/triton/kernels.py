@@ -5,13 +5,14 @@ from __future__ import annotations
 from textwrap import dedent, indent
 from typing import Any
 
+from tests.ir_parser import parse_function
 from tests.lowering import emit_triton
 from tilesmith.artifacts import Artifact
 from tilesmith.dtypes import DType
 from tilesmith.ir.function import Function
-from tilesmith.ir.parser import parse_function
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.ir.verifier import verify_function
-from tilesmith.schedule.schedule import Schedule, next_power_of_2
+from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import parse_target
 
 TARGETS = ("cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.backends.triton.kernels import block, function, parse, schedule, tensor
+from tests.interpreted import run_function
 from tests.lowering import emit_triton
-from tilesmith.interpreter.run import run_function
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.passes.masks import mask_partial_tiles
 from tilesmith.schedule.schedule import AccessOptions

@@ -111,3 +111,37 @@ def test_scans_of_a_column_are_scans_of_a_vector() -> None:
     args = (torch.ones(2, 1).bfloat16(), torch.ones(1, 64).bfloat16(), torch.zeros(2, 64))
     text = code(column_sums, args)
     assert "tl.cumsum(tl.reshape(" in text
+
+
+@helion.kernel(static_shapes=True)
+def peaks(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(x.shape[:2], dtype=torch.float32, device=x.device)
+    for tile_m, tile_n in hl.tile(out.shape):
+        peak = hl.full([tile_m, tile_n], float("-inf"), dtype=torch.float32)
+        for tile_k in hl.tile(x.size(2)):
+            peak = torch.maximum(peak, x[tile_m, tile_n, tile_k].float().amax(-1))
+        out[tile_m, tile_n] = peak
+    return out
+
+
+@pytest.mark.parametrize(("warps", "limit"), [(2, 255), (4, 255), (16, 128)])
+def test_threads_with_large_tiles_are_told_how_many_registers_there_are(
+    warps: int, limit: int
+) -> None:
+    """Left to itself ptxas takes 32 of them, spills the rest, and gets addresses wrong."""
+    args = (torch.randn(64, 64, 64).bfloat16(),)
+    large = [16 * warps, 16, 16]
+    assert f"maxnreg={limit}" in code(peaks, args, block_sizes=large, num_warps=warps)
+    half = [8 * warps, 16, 16]
+    assert "maxnreg" not in code(peaks, args, block_sizes=half, num_warps=warps)
+
+
+def test_tiles_of_products_need_no_limit_of_registers() -> None:
+    args = (torch.randn(512, 64).half(), torch.randn(64, 256).half())
+    assert "maxnreg" not in code(product, args, block_sizes=[256], num_warps=4)
+
+
+def test_a_limit_of_registers_in_a_config_stays() -> None:
+    config = {"block_sizes": [32, 16, 16], "num_warps": 2, "pid_type": "persistent_blocked"}
+    args = (torch.randn(64, 64, 64).bfloat16(),)
+    assert "maxnreg=64" in code(peaks, args, **config, maxnreg=64)

@@ -7,7 +7,7 @@ import torch
 
 from tests.backends.triton.kernels import parse, rows
 from tests.backends.triton.test_against_reference import batched, reduce_rows, shuffle
-from tilesmith.interpreter.run import run_function
+from tests.interpreted import run_function
 from tilesmith.ir.function import Function
 from tilesmith.ir.printer import print_function
 from tilesmith.ir.traversal import walk_function

@@ -11,7 +11,9 @@ import pytest
 from tests.bench.made_up_page import made_up_page
 from tests.bench.made_up_rows import CONFIG, disturbed_row, fail, make_row
 from tests.page_reader import Reader, assert_nothing_is_fetched
-from tilesmith.bench.report.html import Results, make_page, write_page, write_pictures
+from tilesmith.bench.journal import Results
+from tilesmith.bench.report.html import make_page, write_page
+from tilesmith.bench.report.pictures import write_pictures
 from tilesmith.bench.row import Cause
 
 EVIL = '<script>alert("x & y")</script>'

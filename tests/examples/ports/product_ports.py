@@ -147,9 +147,10 @@ PRODUCT_PORTS: tuple[Port, ...] = (
     Port("fp8_quantise_groups", fp8_blockwise.quantise_groups, rows, reference_groups, blocks(16),
          ROWS, noticeable=0.1, is_interpretable=False, missing_targets=("cuda:80",),
          typical=(512, 2048)),
+    # Hopper's fp8 tensor cores keep about 14 bits of a partial sum.
     Port("fp8_blockwise", fp8_blockwise.fp8_blockwise, fp8_operands, fp8_blockwise.reference,
-         blocks(16, 16), QUANTISED, last, dtypes=FP8, noticeable=1e-2, missing_targets=("cuda:80",),
-         typical=(512, 1024, 1024)),
+         blocks(16, 16), QUANTISED, last, rounded_to=(torch.float16,), dtypes=FP8, noticeable=1e-2,
+         missing_targets=("cuda:80",), typical=(512, 1024, 1024)),
     Port("nf4_matmul", nf4_matmul.nf4_matmul, nf4_operands, nf4_matmul.reference,
          blocks(16, 16, 16), PACKED, last, (1,), typical=(16, 1024, 1024)),
     Port("causal_conv1d", causal_conv1d.causal_conv1d, filtered, causal_conv1d.reference,

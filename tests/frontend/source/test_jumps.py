@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.frontend.source.random_jumps import programs
-from tilesmith.frontend.source.jumps import without_early_returns, without_jumps
-from tilesmith.frontend.source.patterns import without_match
+from tilesmith.frontend.source.rewriting.jumps import without_early_returns, without_jumps
+from tilesmith.frontend.source.rewriting.patterns import without_match
 
 RUNTIME = SimpleNamespace(until=lambda flag, iterator: iterator)
 

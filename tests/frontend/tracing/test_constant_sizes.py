@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tilesmith.frontend.tracing.constant_sizes import ConstantSizes, place_of
-from tilesmith.frontend.tracing.host_session import RuntimeInt
+from tilesmith.frontend.tracing.host_session import ConstantSizes, RuntimeInt, place_of
 
 
 def test_tensors_made_with_numbers_have_these_as_constants() -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.lab.processes.living import eventually
-from tilesmith.lab.processes.idle import IdleProcesses, start_parameters
+from tilesmith.lab.processes.build_pool import IdleProcesses, start_parameters
 
 
 class Idle:

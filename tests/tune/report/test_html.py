@@ -11,6 +11,7 @@ import pytest
 from tests.page_reader import Reader, assert_nothing_is_fetched
 from tests.tune.report.searches import DEFAULT, failed, make_result, make_start, tell, timed
 from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.listener import History, Progress
 from tilesmith.tune.options import TuneOptions
@@ -159,7 +160,7 @@ def test_a_place_that_cannot_be_written_is_a_warning(tmp_path, caplog):
 
 
 def test_options_choose_the_reports(tmp_path):
-    plain = choose_listeners(TuneOptions())
+    plain = choose_listeners(TuneOptions(Settings()))
     assert [type(listener) for listener in plain] == [LogListener]
-    full = choose_listeners(TuneOptions(log_path=tmp_path / "search"))
+    full = choose_listeners(TuneOptions(Settings(autotune_log=str(tmp_path / "search"))))
     assert [type(listener) for listener in full] == [LogListener, TableListener, ReportListener]

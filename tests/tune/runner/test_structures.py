@@ -9,7 +9,7 @@ from examples.matmul_layernorm import matmul_layernorm
 from tilesmith.backends.triton.build import Pointer
 from tilesmith.lab.workload.capture import capture
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.product_forms import EXCHANGE, FORMS, LAST_REDUCES, TWO_PHASES
+from tilesmith.schedule.resolution import EXCHANGE, FORMS, LAST_REDUCES, TWO_PHASES
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import Program
 from tilesmith.tune.runner.build import build_program, launch_arguments

@@ -123,8 +123,8 @@ def test_after_many_timings_memory_holds_what_one_run_gives(make, tmp_path):
     assert runner.handle(CheckJob(program)).verdict is Verdict.OK
     reply = runner.handle(TimeJob((program.key,) * 2, repeats=3))
     assert all(sample > 0.0 for samples in reply.samples_ms for sample in samples)
-    assert runner._loaded is not None
-    result = runner._loaded._workload.outputs(program.binding)[case.result]
+    assert runner._checker is not None
+    result = runner._checker.workload.outputs(program.binding)[case.result]
     torch.testing.assert_close(result.double(), case.expected.double(), rtol=1e-6, atol=1e-6)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.schedule import programs
 from tests.specs import form_spec
 from tests.tune.search.landscapes import Landscape, run, space_of
-from tilesmith.schedule.product_forms import FORMS
+from tilesmith.schedule.resolution import FORMS
 from tilesmith.targets import parse_target
 from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours, structure_of
 from tilesmith.tune.search.methods import METHODS, make_method

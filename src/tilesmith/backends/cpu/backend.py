@@ -13,7 +13,7 @@ from tilesmith.backends.cpu.lowering.kernel import lower_kernel
 from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.backends.cpu.schedule.rules import CpuRules
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
-from tilesmith.interpreter.foreign import refusal
+from tilesmith.interpreter.effects import refusal
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import GroupBarrier
 from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton

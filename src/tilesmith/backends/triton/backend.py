@@ -18,11 +18,24 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.spelling import SIGNATURE_DTYPES, identifier
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import (
+    SIGNATURE_DTYPES,
+    Expr,
+    call,
+    identifier,
+    literal,
+)
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
-from tilesmith.backends.triton.ops.helper_functions import HELPER_FUNCTIONS, uses_libdevice
+from tilesmith.backends.triton.ops import (
+    control_flow,
+    elementwise,
+    memory,
+    program_ids,
+    reduction,
+    shape,
+    verbatim,
+)
 from tilesmith.backends.triton.ops.program_ids import (
     COOPERATIVE,
     add_counter,
@@ -34,23 +47,45 @@ from tilesmith.backends.triton.ops.program_ids import (
     num_sms,
     split_at_barriers,
 )
-from tilesmith.backends.triton.ops.rules import RULES
+from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid
+from tilesmith.ir.ops.control_flow import (
+    LEAST_SMS_FOR_GROUPS,
+    Grid,
+)
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
-from tilesmith.ir.types import Value
-from tilesmith.schedule.schedule import Schedule, is_persistent
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import Dim, TileType, Value
+from tilesmith.schedule.config import is_persistent
+from tilesmith.schedule.schedule import Schedule
 
 NAME = "triton"
 _OLDEST_SUPPORTED = (3, 6)
 # From here on Triton warns unless told, since its default is about to change.
 _FUSION_ASKED_FROM = (3, 9)
+_REGISTERS, _MOST_REGISTERS = 65_536, 255
+"""Of a multiprocessor, and of a thread at most."""
+_CROWDED_BYTES = 512
+"""Of one tile, for each thread."""
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
+
+
+RULES: Rules = {
+    **elementwise.RULES,
+    **control_flow.RULES,
+    **memory.RULES,
+    **reduction.RULES,
+    **shape.RULES,
+    **program_ids.RULES,
+    **verbatim.RULES,
+}
+"""The rule of every op, by its class. Checked against the catalog: none can be forgotten here."""
 
 
 def emit(
@@ -61,12 +96,12 @@ def emit(
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
     emitter = Emitter(function, schedule, RULES)
-    emitter.triton_version = triton_version or installed_version()
+    emitter.triton_version = triton_version or _installed_version()
     with emitter.writer.indented():
         emit_body(emitter)
     names, needs = emitter.spelling.parameter_names, emitter.spelling.needs
-    host = HostExpressions(names, emitter.uses.defining, schedule.symbols)
-    grid = launch_grid(function, schedule, host)
+    host = _HostExpressions(names, emitter.uses.defining, schedule.symbols)
+    grid = _launch_grid(function, schedule, host)
     used = needs.parameters | host.used
     parameters = [p for p in function.parameters if p.value in used]
     artifact = Artifact(
@@ -85,7 +120,7 @@ def emit(
 
 
 @lru_cache(maxsize=1)
-def installed_version() -> tuple[int, int]:
+def _installed_version() -> tuple[int, int]:
     """Major and minor version of the installed Triton, without importing it."""
     try:
         major, minor = metadata.version("triton").split(".")[:2]
@@ -106,14 +141,41 @@ def _options(emitter: Emitter) -> dict[str, Any]:
     may_fuse = emitter.is_fast or not rounds_visibly(emitter.function)
     if not may_fuse or emitter.triton_version >= _FUSION_ASKED_FROM:
         options["enable_fp_fusion"] = may_fuse
-    if schedule.maxnreg is not None and schedule.target.kind == "cuda":
-        options["maxnreg"] = schedule.maxnreg
+    limit = schedule.maxnreg or _register_limit(emitter)
+    if limit is not None and schedule.target.kind == "cuda":
+        options["maxnreg"] = limit
     if schedule.target.kind == "hip":
         chosen = {name: schedule.backend_options.get(name, 0) for name in _HIP_OPTIONS}
         options.update({name: value for name, value in chosen.items() if value})
     if has_barriers(emitter.function):
         options[COOPERATIVE] = True
     return options
+
+
+def _register_limit(emitter: Emitter) -> int | None:
+    """All registers that a thread may have, where one tile takes half of them; None elsewhere.
+
+    Without a limit the assembler may choose 32 for more programs at a time, whatever that spills.
+    ptxas 12.8 then spilled 21 kB per thread of a kernel with such tiles, and computed an address
+    of shared memory from a register that held something else by then. It obeys a limit instead.
+    Tiles of matrix products are that large as a rule, and do not lead there.
+    """
+    schedule = emitter.schedule
+    ops = list(walk_function(emitter.function))
+    dots = [op for op in ops if isinstance(op, Dot)]
+    usual = {value.tile.shape for op in dots for value in (op.lhs, op.rhs, op.result)}
+    threads = schedule.num_warps * schedule.target.warp_size
+    tiles = [value.tile for op in ops for value in op.results if value.tile.shape not in usual]
+    most = max((_known_bytes(tile, schedule) for tile in tiles), default=0)
+    is_crowded = most >= _CROWDED_BYTES * threads
+    return min(_MOST_REGISTERS, _REGISTERS // threads) if is_crowded else None
+
+
+def _known_bytes(tile: TileType, schedule: Schedule) -> int:
+    """Of a tile, as far as its sizes are known before the launch."""
+    factors = [factor for dim in tile.shape for factor in dim.factors]
+    known = [Dim.of(f) for f in factors if not isinstance(f, str) or f in schedule.symbols]
+    return prod(map(schedule.physical, known)) * tile.dtype.itemsize
 
 
 def _source(artifact: Artifact, emitter: Emitter) -> str:
@@ -157,7 +219,7 @@ def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
     """``launch``: the plain Triton call that runs the kernel on torch tensors."""
     names = [parameter.name for parameter in artifact.parameters]
     arguments = [*names, *(description.name for description in artifact.descriptions)]
-    arguments += [f"{k}={in_module(v)}" for k, v in artifact.constexprs]
+    arguments += [f"{k}={_in_module(v)}" for k, v in artifact.constexprs]
     arguments += [f"{k}={v!r}" for k, v in artifact.options.items()]
     least_sms = artifact.least_sms
     with writer.block("def launch", names):
@@ -174,7 +236,7 @@ def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
         for description in artifact.descriptions:
             writer.line(f"{description.name} = {description.call}")
         trailing = "," if len(artifact.grid) == 1 else ""
-        writer.line(f"grid = ({', '.join(map(in_module, artifact.grid))}{trailing})")
+        writer.line(f"grid = ({', '.join(map(_in_module, artifact.grid))}{trailing})")
         writer.statement(f"{artifact.name}[grid]", arguments)
 
 
@@ -185,7 +247,7 @@ _HOST_FUNCTIONS: dict[str, Callable[..., Expr]] = {
 }
 
 
-class HostExpressions:
+class _HostExpressions:
     """Translates scalar values of one function."""
 
     def __init__(
@@ -201,7 +263,6 @@ class HostExpressions:
         """Parameters that occur in what was translated."""
 
     def is_known(self, value: Value) -> bool:
-        """Whether the value can be computed before the launch."""
         op = self._definitions.get(value)
         if value in self._names or isinstance(op, (Full, BlockSize)):
             return True
@@ -211,7 +272,6 @@ class HostExpressions:
         return op is not None and is_arithmetic and all(map(self.is_known, op.operand_values()))
 
     def scalar(self, value: Value) -> Expr:
-        """The value as an expression over parameters."""
         if value in self._names:
             self.used.add(value)
             return Expr(self._names[value])
@@ -229,7 +289,7 @@ class HostExpressions:
         )
 
 
-def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -> tuple[str, ...]:
+def _launch_grid(function: Function, schedule: Schedule, host: _HostExpressions) -> tuple[str, ...]:
     """The number of programs along each launch axis, as expressions over parameters."""
     grids = [op for op in function.body.ops if isinstance(op, Grid)]
     if is_xyz(schedule.pid_type, grids):
@@ -251,7 +311,7 @@ def launch_grid(function: Function, schedule: Schedule, host: HostExpressions) -
     return (f"min({programs}, {tiles})",)
 
 
-def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> Expr:
+def _num_tiles(grids: list[Grid], schedule: Schedule, host: _HostExpressions) -> Expr:
     total = literal(0)
     for op in grids:
         counts = (_axis_count(op, axis, schedule, host) for axis in range(len(op.blocks)))
@@ -259,7 +319,7 @@ def _num_tiles(grids: list[Grid], schedule: Schedule, host: HostExpressions) -> 
     return total
 
 
-def _axis_count(op: Grid, axis: int, schedule: Schedule, host: HostExpressions) -> Expr:
+def _axis_count(op: Grid, axis: int, schedule: Schedule, host: _HostExpressions) -> Expr:
     """``cdiv(extent, size)``, computed already where both are known."""
     extent = host.scalar(op.ends[axis]) - host.scalar(op.begins[axis])
     size = schedule.symbols[op.blocks[axis]] if op.blocks[axis] else 1
@@ -268,7 +328,7 @@ def _axis_count(op: Grid, axis: int, schedule: Schedule, host: HostExpressions) 
     return extent if size == 1 else call("cdiv", extent, size)
 
 
-def in_module(expression: str) -> str:
+def _in_module(expression: str) -> str:
     """A launch expression with the names an emitted module has."""
     return re.sub(r"\b(cdiv|next_power_of_2)\b", r"triton.\1", expression)
 

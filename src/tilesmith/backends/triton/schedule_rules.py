@@ -36,13 +36,12 @@ from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.model.estimates import Device
-from tilesmith.schedule.rules import Seed, TargetedKernel
-from tilesmith.schedule.schedule import next_power_of_2
+from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
     MAX_SEARCHED_BLOCK,
     KernelSlots,
@@ -193,16 +192,8 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
 """The first that answers gives the default; more specific ones come first."""
 
 
-def _first_answer(kernel: TargetedKernel) -> tuple[str, Sequence[GpuSeed]]:
-    for name, heuristic in HEURISTICS:
-        seeds = heuristic(kernel)
-        if seeds:
-            return name, seeds
-    return "", []
-
-
 def _seeds_of_one(kernel: TargetedKernel) -> Sequence[GpuSeed]:
-    return _first_answer(kernel)[1]
+    return first_answer(HEURISTICS, kernel)[1]
 
 
 def _plain_block(num_blocks: int, slab: int) -> int:
@@ -218,6 +209,7 @@ class TritonRules(ConfigConditions):
 
     backend = "triton"
     option_keys = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
+    model_type = GpuModel
     has_row_forms = True
 
     def __init__(self, target: Target) -> None:
@@ -242,13 +234,9 @@ class TritonRules(ConfigConditions):
         return device_of(self.target)
 
     @override
-    def model(self, kernel: TargetedKernel) -> GpuModel:
-        return GpuModel(kernel, self.device())
-
-    @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
         if len(kernel.outline.grids) <= 1:
-            return _first_answer(kernel)
+            return first_answer(HEURISTICS, kernel)
         split = two_phase_seeds(kernel, _seeds_of_one)
         if split:
             return "product, then its rows", split

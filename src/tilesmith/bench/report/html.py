@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from tilesmith.bench.implementations import EAGER
+from tilesmith.bench.journal import Results
 from tilesmith.bench.report.pictures import (
-    Limits,
     draw_bandwidth,
     draw_geomeans,
     draw_inputs,
@@ -36,28 +35,6 @@ from tilesmith.lab import pages
 MAX_DETAILED = 4
 """Up to so many operators, pictures show their inputs; tables always do."""
 BAR_PIXELS = 90
-
-
-@dataclass(frozen=True)
-class Results:
-    """A finished run: its rows, and what is known of how it was run."""
-
-    rows: Sequence[Row]
-    run: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the run says of itself, and what its rows say of where they ran."""
-        software: Mapping[str, str] = self.run.get("software", {})
-        found = {"started": str(self.run.get("started", "")), **software}
-        for item in self.rows:
-            found.update(item.environment)
-        return found
-
-    @property
-    def limits(self) -> Limits | None:
-        """Of the device, where it is known."""
-        return find_limits(self.environment, self.rows)
 
 
 def make_page(results: Results) -> str:
@@ -141,7 +118,8 @@ def _speedups(rows: Sequence[Row], operators: Mapping[str, Sequence[Row]]) -> st
 
 
 def _rooflines(results: Results) -> str:
-    rows, limits = results.rows, results.limits
+    rows = results.rows
+    limits = find_limits(results.environment, rows)
     shown = [
         pages.picture(partial(draw_roofline, rows, limits), "roofline"),
         pages.picture(partial(draw_bandwidth, rows, limits), "memory bandwidth"),
@@ -238,24 +216,3 @@ def write_page(results: Results, path: Path) -> None:
     """Write one self-contained HTML file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(make_page(results), encoding="utf-8")
-
-
-def write_pictures(results: Results, folder: Path) -> list[Path]:
-    """Write those pictures that the rows are enough for; the paths of what was written."""
-    rows, limits = results.rows, results.limits
-    draws: dict[str, Callable[[], bytes | None]] = {
-        "speedups": lambda: draw_geomeans(rows),
-        "roofline": lambda: draw_roofline(rows, limits),
-        "bandwidth": lambda: draw_bandwidth(rows, limits),
-        **{f"speedups-{name}": partial(draw_inputs, name, rows) for name in by_operator(rows)},
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    written: list[Path] = []
-    for name, draw in draws.items():
-        content = draw()
-        if content is not None:
-            # Operators may be called anything.
-            path = folder / (re.sub(r"[^-.+\w]", "_", name) + ".png")
-            path.write_bytes(content)
-            written.append(path)
-    return written

@@ -5,13 +5,18 @@ The roofline shows work for each byte against TFLOP/s, or bytes against GB/s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.implementations import EAGER
+from tilesmith.bench.journal import Results
 from tilesmith.bench.row import (
+    RATE_CLASSES,
     Row,
     Status,
     average_speedups,
@@ -31,15 +36,6 @@ BAR_INCHES = 0.21
 MAX_MARKS = 9
 GAP_BARS = 0.8
 """Between groups, in bars."""
-_RATE_CLASSES = {
-    "float64": {"fp64": "f64"},
-    "float32": {"fp32": "f32", "tf32": "tf32"},
-    "bfloat16": {"16-bit": "f16"},
-    "float16": {"16-bit": "f16"},
-    "float8_e4m3fn": {"fp8": "f8"},
-    "float8_e5m2": {"fp8": "f8"},
-    "int8": {"int8": "i8"},
-}
 HEIGHT = 5.4
 MARKERS = "osD^vPX*"
 Point = tuple[float, float]
@@ -234,7 +230,7 @@ def _peaks(device: Device, rows: Sequence[Row]) -> dict[str, float]:
     classes = {
         name: rate_class
         for row in rows
-        for name, rate_class in _RATE_CLASSES.get(row.dtype, {}).items()
+        for name, rate_class in RATE_CLASSES.get(row.dtype, {}).items()
     }
     peaks: dict[float, list[str]] = {}
     for name, rate_class in classes.items():
@@ -345,3 +341,25 @@ def _around(values: Sequence[float]) -> tuple[float, float]:
 
 def _title(what: str, limits: Limits | None) -> str:
     return what if limits is None else f"{what} of {limits.device}"
+
+
+def write_pictures(results: Results, folder: Path) -> list[Path]:
+    """Write those pictures that the rows are enough for; the paths of what was written."""
+    rows = results.rows
+    limits = find_limits(results.environment, rows)
+    draws: dict[str, Callable[[], bytes | None]] = {
+        "speedups": lambda: draw_geomeans(rows),
+        "roofline": lambda: draw_roofline(rows, limits),
+        "bandwidth": lambda: draw_bandwidth(rows, limits),
+        **{f"speedups-{name}": partial(draw_inputs, name, rows) for name in by_operator(rows)},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for name, draw in draws.items():
+        content = draw()
+        if content is not None:
+            # Operators may be called anything.
+            path = folder / (re.sub(r"[^-.+\w]", "_", name) + ".png")
+            path.write_bytes(content)
+            written.append(path)
+    return written

@@ -13,7 +13,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.functions.shape import constant_size, flatten, move_axes, resolve_axis
 from tilesmith.frontend.language.parameter_names import also_named
-from tilesmith.frontend.refusals import invalid_value, unsupported_argument
+from tilesmith.frontend.refusals import invalid_value, unsupported_argument, unsupported_axis
 from tilesmith.frontend.tracing.emission import (
     Rule,
     along,
@@ -96,11 +96,8 @@ def _pick_computed(x: TileValue, axis: int, index: TileValue) -> tuple[TileValue
 def check_gathered(x: TileValue, axis: int, function: str) -> None:
     """Elements are found by position where an axis counts from one end to the other."""
     if any(isinstance(factor, str) for factor in x.tile.shape[axis].factors[1:]):
-        raise errors.BackendUnsupported(
-            operation=f"{function} along the merged axis {x.tile.shape[axis]}",
-            backend="triton, cpu or reference",
-            fix="do it before merging the axes",
-        )
+        operation = f"{function} along the merged axis {x.tile.shape[axis]}"
+        raise unsupported_axis(operation, "do it before merging the axes")
 
 
 def select(x: TileValue, dim: int, index: int) -> TileValue:

@@ -141,7 +141,7 @@ def _whole_numbers(word: TileValue, low: Any, high: Any) -> TileValue:
 
 
 def rand4x(seed: Any, offsets: Any, device: Any = None) -> tuple[TileValue, ...]:
-    """Four independent _uniform float32 tensors in [0, 1), shaped like the integers ``offsets``.
+    """Four independent uniform float32 tensors in [0, 1), shaped like the integers ``offsets``.
 
     Example:
         ``a, b, c, d = hl.rand4x(seed, t.index)``

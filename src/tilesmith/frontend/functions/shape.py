@@ -13,7 +13,7 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.refusals import invalid_kind, invalid_value
+from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_axis
 from tilesmith.frontend.tracing.emission import (
     Rule,
     as_tile,
@@ -91,11 +91,8 @@ def constant_size(
     place = f"{function} along the tile axis {x.tile.shape[axis]}"
     if error is not None:
         raise error(function=place)
-    raise errors.BackendUnsupported(
-        operation=f"{place}, whose size varies,",
-        backend="triton, cpu or reference",
-        fix="index the host tensor where it is loaded; axes of constant size can be cut",
-    )
+    fix = "index the host tensor where it is loaded; axes of constant size can be cut"
+    raise unsupported_axis(f"{place}, whose size varies,", fix)
 
 
 def resolve_axis(x: TileValue, dim: Any, name: str, *, num_new: int = 0) -> int:
@@ -327,10 +324,8 @@ class _Factors:
                     return None
                 taken = taken * Dim.of(shared)
                 constant = constant // shared if shared else 1
-                self._put_back(factor // shared if shared else 1)
+                rest = factor // shared if shared else 1
+                self._left[:1] = [] if rest == 1 else [rest]
             else:
                 return None
         return taken
-
-    def _put_back(self, factor: int) -> None:
-        self._left[:1] = [] if factor == 1 else [factor]

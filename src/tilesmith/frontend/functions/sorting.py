@@ -20,7 +20,7 @@ from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype
 from tilesmith.frontend.functions.reduction import require_elements, valid_count
 from tilesmith.frontend.functions.shape import flatten, resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
-from tilesmith.frontend.refusals import invalid_kind, unsupported_argument
+from tilesmith.frontend.refusals import invalid_kind, unsupported_argument, unsupported_axis
 from tilesmith.frontend.tracing.emission import (
     Rule,
     apply,
@@ -29,13 +29,13 @@ from tilesmith.frontend.tracing.emission import (
     cast,
     expand_dims,
     gather,
-    line,
     pick,
     positions_in,
     reduce,
     reinterpret,
     select,
     sort_integers,
+    spaced_range,
     take_range,
     with_dim,
 )
@@ -62,7 +62,9 @@ class _Order:
 
 
 def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
-    _check_axis(x, axis)
+    if len(x.tile.shape[axis].factors) > 1:
+        operation = f"sorting along the merged axis {x.tile.shape[axis]}"
+        raise unsupported_axis(operation, "sort before merging the axes")
     key = _ordered_integer(x)
     if descending:
         key = apply("xor", key, -1)
@@ -74,15 +76,6 @@ def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
     # 8-bit floats are compared in fp32.
     is_narrow = x.tile.dtype.bits == 16 or (x.tile.dtype.bits < 16 and not x.tile.dtype.is_float)
     return _sorted(key, axis, 16 if is_short and is_narrow else _HALF)
-
-
-def _check_axis(x: TileValue, axis: int) -> None:
-    if len(x.tile.shape[axis].factors) > 1:
-        raise errors.BackendUnsupported(
-            operation=f"sorting along the merged axis {x.tile.shape[axis]}",
-            backend="triton, cpu or reference",
-            fix="sort before merging the axes",
-        )
 
 
 def _sorted(key: TileValue, axis: int, shift: int) -> _Order:
@@ -276,7 +269,7 @@ def one_hot(x: Any, num_classes: Any = -1) -> TileValue:
             value="num_classes of torch.nn.functional.one_hot",
             fix="pass the number of classes: one_hot(x, num_classes=10)",
         )
-    classes = line(Dim.of(num_classes))
+    classes = spaced_range(0, Dim.of(num_classes), 1)
     found = apply("eq", expand_dims(x, (x.tile.rank,)), cast(classes, x.tile.dtype))
     return cast(found, I64)
 

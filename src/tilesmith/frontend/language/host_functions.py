@@ -16,9 +16,9 @@ from tilesmith.frontend.tracing.tracer import (
     locate,
 )
 from tilesmith.frontend.tracing.values import TileValue
-from tilesmith.schedule.schedule import next_power_of_2 as round_up
+from tilesmith.ir.types import next_power_of_2 as round_up
+from tilesmith.schedule.config import is_reserved
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import is_reserved
 
 
 class _Wrapped(NamedTuple):
@@ -116,14 +116,11 @@ def register_tunable(name: str, fragment: Any) -> Any:
         raise errors.RegisterTunableArgTypes(
             kind=kind_of(fragment), argument="fragment", loc=locate()
         )
-    for bound in (getattr(fragment, "low", 0), getattr(fragment, "high", 0)):
+    for bound in vars(fragment).values():
         if isinstance(bound, RuntimeInt):
             raise errors.ConfigSpecFragmentWithSymInt(name=name, bound=bound, loc=locate())
     if is_reserved(name):
         raise errors.TunableNameConflict(name=name, loc=locate())
-    for bound, value in vars(fragment).items():
-        if isinstance(value, RuntimeInt):
-            raise errors.ConfigSpecFragmentWithSymInt(name=name, bound=bound, loc=locate())
     return session.register_tunable(name, fragment)
 
 

@@ -16,6 +16,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
+from tilesmith.frontend.refusals import invalid_value
 from tilesmith.frontend.tracing.emission import (
     apply,
     as_tile,
@@ -54,9 +55,7 @@ def paired(*indices: Any) -> PairedIndices:
     """
     current_tracer("hl.paired")
     if len(indices) < 2:
-        raise errors.InvalidArgumentValue(
-            function="hl.paired", problem=f"{len(indices)} index: it pairs two or more"
-        )
+        raise invalid_value("hl.paired", f"{len(indices)} index: it pairs two or more")
     return PairedIndices(indices)
 
 
@@ -90,22 +89,26 @@ class Access:
 
 def resolve_access(ref: TensorRef, index: Any) -> Access:
     """Turn a subscript into aligned indices."""
-    positions = [_paired_position(ref, axis, element) for axis, element in _expand(ref, index)]
+    positions = [
+        replace(_position(ref, axis, element), pair=pair)
+        for axis, element, pair in _expand(ref, index)
+    ]
     groups = _group(positions)
     _warn_of_product(ref, groups)
     shape: list[Dim] = []
     placed: list[tuple[Position, int, Shape]] = []
     for group in groups:
-        group_shape = _group_shape(group)
+        indices = [p.index for p in group if p.index is not None]
+        group_shape = group[0].shape if len(group) == 1 else broadcast_shapes(indices)
         placed.extend((position, len(shape), group_shape) for position in group)
         shape.extend(group_shape)
     result = tuple(shape)
-    indices = [
+    aligned = [
         _align(position.index, start, group_shape, len(result)).value
         for position, start, group_shape in placed
         if position.index is not None
     ]
-    return Access(tuple(indices), result, _within(placed, len(result)))
+    return Access(tuple(aligned), result, _within(placed, len(result)))
 
 
 def _within(placed: list[tuple[Position, int, Shape]], rank: int) -> TileValue | None:
@@ -118,44 +121,37 @@ def _within(placed: list[tuple[Position, int, Shape]], rank: int) -> TileValue |
     return within
 
 
-def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any]]:
-    """Pair index elements with dimensions (-1 for new axes), filling ``...`` and the tail."""
+def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any, int]]:
+    """Index elements with their dimensions (-1 for new axes) and the ``hl.paired`` they stand in.
+
+    ``...`` and the tail are filled.
+    """
     is_sequence = isinstance(index, (tuple, list)) and not isinstance(index, PairedIndices)
-    elements = list(index) if is_sequence else [index]
-    elements = _flatten_pairs(_flatten_single_tuple(elements))
-    consumed = sum(element is not None and element is not Ellipsis for element in elements)
+    elements: list[tuple[Any, int]] = []
+    given = _flatten_single_tuple(list(index) if is_sequence else [index])
+    for number, element in enumerate(given, 1):
+        is_pair = isinstance(element, PairedIndices)
+        elements += [(item, number) for item in element] if is_pair else [(element, 0)]
+    consumed = sum(
+        bool(pair) or not (element is None or element is Ellipsis) for element, pair in elements
+    )
     if consumed > ref.ndim:
         raise errors.RankMismatch(tensor=ref.source, rank=ref.ndim, given=consumed)
-    fill = [slice(None)] * (ref.ndim - consumed)
-    ellipses = [position for position, element in enumerate(elements) if element is Ellipsis]
+    fill = [(slice(None), 0)] * (ref.ndim - consumed)
+    ellipses = [i for i, (element, pair) in enumerate(elements) if not pair and element is Ellipsis]
     if len(ellipses) > 1:
         raise errors.TypeInferenceError(
             problem=f"an index of `{ref.source}` has more than one `...`"
         )
     place = ellipses[0] if ellipses else len(elements)
     elements[place : place + len(ellipses)] = fill
-    pairs: list[tuple[int, Any]] = []
+    found: list[tuple[int, Any, int]] = []
     axis = 0
-    for element in elements:
-        pairs.append((-1, None) if element is None else (axis, element))
-        axis += element is not None
-    return pairs
-
-
-@dataclass(frozen=True)
-class _InPair:
-    """An element of ``hl.paired``, and which one of the subscript that is."""
-
-    element: Any
-    pair: int
-
-
-def _flatten_pairs(elements: list[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for number, element in enumerate(elements, 1):
-        is_pair = isinstance(element, PairedIndices)
-        flat.extend((_InPair(item, number) for item in element) if is_pair else (element,))
-    return flat
+    for element, pair in elements:
+        is_new = not pair and element is None
+        found.append((-1 if is_new else axis, element, pair))
+        axis += not is_new
+    return found
 
 
 def _flatten_single_tuple(elements: list[Any]) -> list[Any]:
@@ -171,12 +167,6 @@ def _flatten_single_tuple(elements: list[Any]) -> list[Any]:
     raise errors.OverpackedTile()
 
 
-def _paired_position(ref: TensorRef, axis: int, element: Any) -> Position:
-    if not isinstance(element, _InPair):
-        return _position(ref, axis, element)
-    return replace(_position(ref, axis, element.element), pair=element.pair)
-
-
 def _host_index(ref: TensorRef) -> errors.BaseError:
     """The error for a host tensor as an index."""
     if ref.dtype == torch.bool:
@@ -190,7 +180,9 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if isinstance(element, torch.Tensor):
         element = reference_of_unknown(element)
     if isinstance(element, Tile):
-        return Position(_tile_position(ref, axis, element))
+        # An axis of size 1 is read by every lane, as broadcasting would have it.
+        is_only = ref.type.shape[axis] == 1
+        return Position(full(0, I32, (element.dim,)) if is_only else element.index)
     if isinstance(element, slice):
         index = slice_position(ref, axis, element)
         limit = ref.shape[axis] if _has_config_length(element) else None
@@ -218,7 +210,7 @@ def check_tiles(ref: TensorRef, index: Any) -> None:
     """Raise where a tile is known to leave the tensor. A branch may keep it from being read."""
     if any(region.kind in ("if", "while") for region in current_tracer("a subscript").regions):
         return
-    for axis, element in _expand(ref, index):
+    for axis, element, _ in _expand(ref, index):
         if isinstance(element, Tile) and element.lengths is None:
             _check_tile(ref, axis, element)
 
@@ -231,13 +223,6 @@ def _check_tile(ref: TensorRef, axis: int, tile: Tile) -> None:
     last = end.get(None, 0)
     if begin.get(None, 0) < last > extent:
         raise errors.TileOutOfRange(tensor=ref.source, dim=axis, end=last, size=extent)
-
-
-def _tile_position(ref: TensorRef, axis: int, tile: Tile) -> TileValue:
-    # An axis of size 1 is read by every lane, as broadcasting would have it.
-    if ref.type.shape[axis] == 1:
-        return full(0, I32, (tile.dim,))
-    return tile.index
 
 
 def _constant_position(ref: TensorRef, axis: int, element: int) -> TileValue:
@@ -283,12 +268,6 @@ def _warn_of_product(ref: TensorRef, groups: list[list[Position]]) -> None:
                 tile=first.shape[0],
             )
             return
-
-
-def _group_shape(group: list[Position]) -> Shape:
-    if len(group) == 1:
-        return group[0].shape
-    return broadcast_shapes([p.index for p in group if p.index is not None])
 
 
 def _align(index: TileValue, start: int, group_shape: Shape, rank: int) -> TileValue:

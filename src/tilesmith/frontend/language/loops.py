@@ -258,6 +258,15 @@ class BoundAxis:
     is_unit_tile: bool = False
     """A tile whose block size is fixed to 1: an index axis whose loop variable is a Tile."""
     lengths: TileValue | None = None
+    strided: BoundAxis | None = None
+    """The axis as the user wrote it, where this one counts its turns."""
+
+    def index(self, position: Value) -> Value:
+        """The index that a position of the loop op stands for."""
+        if self.strided is None or self.strided.step is None:
+            return position
+        offset = integer("mul", Scalar(position), Scalar(self.strided.step))
+        return integer("add", Scalar(self.strided.begin), offset).value
 
 
 def bind_axis(axis: Axis, name: str) -> BoundAxis:
@@ -287,7 +296,8 @@ def resolve_block(axis: Axis, name: str) -> str | None:
     """The block symbol of an axis (None for a fixed size of 1)."""
     tracer = current_tracer("hl.tile")
     size = axis.block_size
-    if isinstance(size, Scalar) and not _names_a_block(tracer, size):
+    dim = size.as_dim if isinstance(size, Scalar) else None
+    if isinstance(size, Scalar) and (dim is None or tracer.find_block(dim.symbol) is None):
         size = known_number(size, "the block size", specializes=True)
     if isinstance(size, Scalar) and isinstance(size.as_dim, Dim) and size.as_dim.symbol:
         block = size.as_dim.symbol
@@ -306,11 +316,6 @@ def resolve_block(axis: Axis, name: str) -> str | None:
             fix="use a power of two, a value of hl.register_block_size, or None to have it tuned",
         )
     return tracer.new_block(name, slot=tracer.next_slot(), extent=_extent(axis)).name
-
-
-def _names_a_block(tracer: Tracer, size: Scalar) -> bool:
-    symbol = size.as_dim.symbol if size.as_dim is not None else None
-    return any(block.name == symbol for block in tracer.blocks)
 
 
 def _extent(axis: Axis) -> int | None:

@@ -21,9 +21,12 @@ from tilesmith.frontend.source.kernel_source import (
     without_reversed,
 )
 from tilesmith.frontend.source.names import (
+    LOOPS,
     bound_names,
+    declared_globals,
     is_library,
     nested_codes,
+    own_nodes,
     parameter_names,
     read_names,
 )
@@ -73,17 +76,13 @@ def _check_node(node: ast.AST, source: KernelSource) -> None:
 
 def _check_breaks(loop: ast.stmt, source: KernelSource) -> None:
     """A loop whose turns run at the same time has no last one to stop after."""
-    waiting: list[ast.AST] = list(ast.iter_child_nodes(loop))
-    while waiting:
-        node = waiting.pop()
+    for node in own_nodes(ast.iter_child_nodes(loop), LOOPS):
         if isinstance(node, ast.Break):
             raise errors.UnsupportedPythonType(
                 construct="`break` out of the outermost loop",
                 fix="use `continue` to skip a tile: the tiles of this loop run at the same time",
                 loc=source.location(node),
             )
-        if not isinstance(node, (ast.For, ast.While)):
-            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _check_targets(node: ast.Assign, source: KernelSource) -> None:
@@ -121,12 +120,7 @@ def _check_barriers(source: KernelSource) -> None:
 
 
 def _check_globals(source: KernelSource) -> None:
-    declared = {
-        name
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Global)
-        for name in node.names
-    }
+    declared = declared_globals([source.tree])
     for name, place in bound_names(source.loops).items():
         if name in declared:
             raise errors.GlobalMutation(name=name, loc=source.location(place))

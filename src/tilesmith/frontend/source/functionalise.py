@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 from tilesmith.frontend.source.names import bound_names, changed_names, read_names
 
+Node = TypeVar("Node", bound=ast.AST)
 RUNTIME = "__ts"
 REPLACED = frozenset({"associative_scan"})
 """Names of torch functions that device code has forms of its own for."""
@@ -68,6 +69,18 @@ def place(tree: ast.AST, origin: ast.AST) -> None:
         part.end_lineno = origin.lineno  # type: ignore[attr-defined]
         is_one_line = header.end_lineno == origin.lineno  # type: ignore[attr-defined]
         part.end_col_offset = header.end_col_offset if is_one_line else None  # type: ignore[attr-defined]
+
+
+def placed(tree: Node, origin: ast.AST) -> Node:
+    """The tree with all of its nodes at the place of ``origin``."""
+    for part in ast.walk(tree):
+        ast.copy_location(part, origin)
+    return tree
+
+
+def statement_at(origin: ast.AST, text: str) -> ast.stmt:
+    """A statement of our own in the place of one of the user's."""
+    return placed(ast.parse(text).body[0], origin)
 
 
 class Functionaliser(ast.NodeTransformer):
@@ -127,7 +140,18 @@ class Functionaliser(ast.NodeTransformer):
         result = ast.Tuple([_name(n) for n in returned], ast.Load())
         return _function(name, parameters, [*statements, ast.Return(result)])
 
-    def _assign(self, names: Sequence[str], call: ast.expr) -> ast.stmt:
+    def _run(
+        self,
+        function: str,
+        given: Sequence[ast.expr],
+        names: Sequence[str],
+        inside: Sequence[ast.stmt],
+        targets: Sequence[str] | None = None,
+    ) -> ast.stmt:
+        """Call the runtime side, which gives ``names`` the values that they have afterwards."""
+        own = [_strings(names), self._state(names)]
+        of_loop = [] if targets is None else [_strings(targets)]
+        call = _runtime_call(function, *given, *own, *of_loop, self._others(inside, names))
         if not names:
             return ast.Expr(call)
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
@@ -157,16 +181,8 @@ class Functionaliser(ast.NodeTransformer):
         body = self._nested(body_name, ["__item", *names], node.body, names)
         self._bound = outer
         body.body.insert(0, unpack)
-        call = _runtime_call(
-            "run_for",
-            iterator,
-            _name(body_name),
-            _strings(names),
-            self._state(names),
-            _strings(targets),
-            self._others(node.body, names),
-        )
-        return self._at(node, body, self._assign(names, call))
+        given = (iterator, _name(body_name))
+        return self._at(node, body, self._run("run_for", given, names, node.body, targets))
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         """A branch becomes two functions and a call that runs one or traces both."""
@@ -175,16 +191,9 @@ class Functionaliser(ast.NodeTransformer):
         condition = self.visit(node.test)
         then = self._nested(then_name, names, node.body, names)
         otherwise = self._nested(else_name, names, node.orelse, names)
-        call = _runtime_call(
-            "run_if",
-            condition,
-            _name(then_name),
-            _name(else_name),
-            _strings(names),
-            self._state(names),
-            self._others([*node.body, *node.orelse], names),
-        )
-        return self._at(node, then, otherwise, self._assign(names, call))
+        given = (condition, _name(then_name), _name(else_name))
+        run = self._run("run_if", given, names, [*node.body, *node.orelse])
+        return self._at(node, then, otherwise, run)
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         """A while loop becomes a condition function, a body function and a call."""
@@ -195,15 +204,8 @@ class Functionaliser(ast.NodeTransformer):
         condition = _function(condition_name, names, [ast.Return(self.visit(node.test))])
         self._bound = outer
         body = self._nested(body_name, names, node.body, names)
-        call = _runtime_call(
-            "run_while",
-            _name(condition_name),
-            _name(body_name),
-            _strings(names),
-            self._state(names),
-            self._others(node.body, names),
-        )
-        return self._at(node, condition, body, self._assign(names, call))
+        given = (_name(condition_name), _name(body_name))
+        return self._at(node, condition, body, self._run("run_while", given, names, node.body))
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         """An assertion of what is known when compiling is checked then."""
@@ -308,13 +310,9 @@ class _Rebinding(ast.NodeTransformer):
     def _assign(
         self, targets: list[ast.expr], target: str, node: ast.Expr | ast.Assign
     ) -> ast.Assign:
-        text = f"{target} = {self._runtime}.{UPDATED}({target}, 0)"
-        made = ast.parse(text).body[0]
+        made = statement_at(node, f"{target} = {self._runtime}.{UPDATED}({target}, 0)")
         assert isinstance(made, ast.Assign)
         assert isinstance(made.value, ast.Call)
-        for part in ast.walk(made):
-            if "lineno" in part._attributes:
-                ast.copy_location(part, node)
         made.value.args[1] = node.value
         made.targets = [*targets, *made.targets]
         return made

@@ -16,7 +16,8 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics import location
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.frontend.source.names import bound_names
+from tilesmith.frontend.source.functionalise import placed
+from tilesmith.frontend.source.names import LOOPS, SCOPES, bound_names, own_nodes
 
 LOOP_FUNCTIONS = ("tile", "grid", "jagged_tile")
 
@@ -90,7 +91,7 @@ def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     text = read_text(function)
     tree = parse_text(text, function)
     is_loop = [is_device_loop(statement, function) for statement in tree.body]
-    _find_nested_loop([s for s, loop in zip(tree.body, is_loop) if not loop], function)
+    refuse_nested_loops([s for s, loop in zip(tree.body, is_loop) if not loop], function)
     if not any(is_loop):
         raise errors.NoDeviceLoopsInKernel(
             function=function.__name__, loc=location_of_node(tree, function)
@@ -98,11 +99,7 @@ def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     first = is_loop.index(True)
     last = len(is_loop) - 1 - is_loop[::-1].index(True)
     for statement in tree.body[first : last + 1]:
-        if isinstance(statement, ast.For):
-            if statement.orelse:
-                place = location_of_node(statement.orelse[0], function)
-                raise errors.DeviceLoopElseBlock(loc=place)
-        elif not (isinstance(statement, ast.Expr) and is_barrier(statement.value, function)):
+        if not (is_device_loop(statement, function) or is_barrier_statement(statement, function)):
             raise errors.TopLevelStatementBetweenLoops(loc=location_of_node(statement, function))
     return KernelSource(function, text, tree, first, last + 1 - first)
 
@@ -176,6 +173,11 @@ def is_barrier(node: ast.AST, function: Callable[..., Any]) -> bool:
     return is_language_call(node, ("barrier",), function)
 
 
+def is_barrier_statement(statement: ast.stmt, function: Callable[..., Any]) -> bool:
+    """Whether a statement is ``hl.barrier()``."""
+    return isinstance(statement, ast.Expr) and is_barrier(statement.value, function)
+
+
 def is_device_loop(statement: ast.stmt, function: Callable[..., Any]) -> bool:
     """Whether a statement is a loop over ``hl.tile`` or its kin."""
     return isinstance(statement, ast.For) and is_language_call(
@@ -192,13 +194,15 @@ def without_reversed(iterator: ast.expr) -> ast.expr:
             return iterator
 
 
-def _find_nested_loop(statements: list[ast.stmt], function: Callable[..., Any]) -> None:
+def refuse_nested_loops(statements: Sequence[ast.stmt], function: Callable[..., Any]) -> None:
+    """Raise for device loops in functions and classes of host code."""
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.stmt) and is_device_loop(node, function):
+                scopes = (part for part in ast.walk(statement) if isinstance(part, SCOPES))
+                is_class = isinstance(next(scopes, None), ast.ClassDef)
                 raise errors.NestedGridLoop(
-                    statement="class" if isinstance(statement, ast.ClassDef) else "def",
-                    loc=location_of_node(node, function),
+                    statement="class" if is_class else "def", loc=location_of_node(node, function)
                 )
 
 
@@ -229,20 +233,11 @@ def _is_unrollable(statement: ast.stmt, is_device_loop: IsDeviceLoop) -> bool:
     targets = bound_names([statement.target])
     is_rebound = any(name in targets for name in bound_names(statement.body))
     has_stars = any(isinstance(item, ast.Starred) for item in statement.iter.elts)
-    is_plain = not (is_rebound or has_stars or statement.orelse or _has_jumps(statement.body))
+    # Inner loops have jumps of their own.
+    own = own_nodes(statement.body, LOOPS)
+    has_jumps = any(isinstance(node, (ast.Break, ast.Continue)) for node in own)
+    is_plain = not (is_rebound or has_stars or statement.orelse or has_jumps)
     return holds_loops and is_plain
-
-
-def _has_jumps(body: Sequence[ast.stmt]) -> bool:
-    """Whether the loop with this body may be left or a turn cut short; inner loops have theirs."""
-    waiting: list[ast.AST] = list(body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, (ast.Break, ast.Continue)):
-            return True
-        if not isinstance(node, (ast.For, ast.While)):
-            waiting.extend(ast.iter_child_nodes(node))
-    return False
 
 
 def _unroll(loop: ast.For, is_device_loop: IsDeviceLoop, number: int) -> Iterator[ast.stmt]:
@@ -302,11 +297,4 @@ class _Substitution(ast.NodeTransformer):
         """A name that is read."""
         if node.id not in self._values:
             return node
-        return _placed(deepcopy(self._values[node.id]), node)
-
-
-def _placed(value: ast.expr, origin: ast.expr) -> ast.expr:
-    for part in ast.walk(value):
-        if "lineno" in part._attributes:
-            ast.copy_location(part, origin)
-    return value
+        return placed(deepcopy(self._values[node.id]), node)

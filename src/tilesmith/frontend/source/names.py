@@ -15,6 +15,8 @@ from typing import Any
 
 _CHANGING_METHODS = frozenset({"append", "clear", "extend", "insert", "pop", "remove", "update"})
 """Methods of lists and dicts that change them."""
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+LOOPS = (ast.For, ast.While)
 
 
 class _Collector(ast.NodeVisitor):
@@ -124,6 +126,26 @@ def definitely_bound(statements: Sequence[ast.stmt]) -> set[str]:
     return set(bound_names(simple))
 
 
+def declared_globals(statements: Iterable[ast.AST]) -> set[str]:
+    """Names that ``global`` statements make the module's."""
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+
+
+def own_nodes(
+    statements: Iterable[ast.AST], closed: tuple[type[ast.AST], ...] = ()
+) -> list[ast.AST]:
+    """All nodes of the statements but those in functions, and in nodes that are ``closed``."""
+    found: list[ast.AST] = []
+    waiting = list(statements)
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        if not isinstance(node, (*SCOPES, *closed)):
+            waiting.extend(ast.iter_child_nodes(node))
+    return found
+
+
 LIBRARIES = frozenset({"torch", "triton", *sys.stdlib_module_names})
 OWN_PARTS = frozenset({"", "frontend", "schedule", "language", "autotuner", "runtime", "jit"})
 """Our folders that kernels name functions of. Others may hold kernels, like a user's module."""
@@ -152,6 +174,14 @@ def nested_codes(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from nested_codes(constant)
+
+
+def bearing_name(code: CodeType, name: str) -> CodeType:
+    """The same code; functions made up by the rewriting bear the name of what was rewritten."""
+    constants = (bearing_name(c, name) if isinstance(c, CodeType) else c for c in code.co_consts)
+    # Operands of `and` and `or` became lambdas.
+    is_made_up = code.co_name.startswith("__") or code.co_name == "<lambda>"
+    return code.replace(co_name=name if is_made_up else code.co_name, co_consts=tuple(constants))
 
 
 def globals_read(code: CodeType, scope: dict[str, Any]) -> Iterator[GlobalRead]:

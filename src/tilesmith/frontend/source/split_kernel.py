@@ -16,17 +16,25 @@ from typing import Any, cast
 import torch
 from typing_extensions import override
 
-from tilesmith.frontend.source.functionalise import RUNTIME, Functionaliser, rebind_updated_names
-from tilesmith.frontend.source.jumps import without_jumps
+from tilesmith.frontend.source.functionalise import (
+    RUNTIME,
+    Functionaliser,
+    placed,
+    rebind_updated_names,
+    statement_at,
+)
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.names import (
+    bearing_name,
     bound_names,
+    declared_globals,
     definitely_bound,
     parameter_names,
     read_names,
 )
-from tilesmith.frontend.source.patterns import without_match
-from tilesmith.frontend.source.quiet_host import leave_out_effects
+from tilesmith.frontend.source.rewriting.jumps import without_jumps
+from tilesmith.frontend.source.rewriting.patterns import without_match
+from tilesmith.frontend.source.rewriting.quiet_host import leave_out_effects
 
 LAUNCH = "__launch"
 _DATA = (int, float, str, torch.Tensor, list, tuple, dict)
@@ -61,7 +69,7 @@ class SplitKernel:
 
         It runs over the user's own module globals, so later changes to them are seen.
         """
-        return self._function(self.host_code, self.source.function.__globals__)
+        return make_function(self.host_code, self.source, self.source.function.__globals__)
 
     def quiet_host_function(self, plain: frozenset[str]) -> FunctionType | None:
         """Host code up to the launch point, only as far as a trace needs it; None if all is needed.
@@ -72,26 +80,27 @@ class SplitKernel:
             self.quiet_codes[plain] = self._quiet_code(plain)
         code = self.quiet_codes[plain]
         scope = self.source.function.__globals__
-        return None if code is None else self._function(code, dict(scope))
+        return None if code is None else make_function(code, self.source, dict(scope))
 
     def _quiet_code(self, plain: frozenset[str]) -> CodeType | None:
         source = self.source.fresh()
         num_left_out = leave_out_effects(source, plain)
-        is_changing = any(isinstance(n, ast.Global) for s in source.before for n in ast.walk(s))
-        if not num_left_out and not is_changing:
+        if not num_left_out and not declared_globals(source.before):
             return None
         return _compile(_host_tree(source, self.captured), source.file, source.tree.name)
-
-    def _function(self, module: CodeType, scope: dict[str, Any]) -> FunctionType:
-        made: dict[str, Any] = {}
-        exec(module, made)
-        return FunctionType(made[self.source.tree.name].__code__, scope, self.source.tree.name)
 
     def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
         """Device code as a function of the captured names, over globals plus ``overrides``."""
         scope = {**self.source.function.__globals__, **overrides}
         exec(self.device_code, scope)
         return cast("Callable[..., Any]", scope["__device"])
+
+
+def make_function(module: CodeType, source: KernelSource, scope: dict[str, Any]) -> FunctionType:
+    """The function that compiled host code defines, over these globals."""
+    made: dict[str, Any] = {}
+    exec(module, made)
+    return FunctionType(made[source.tree.name].__code__, scope, source.tree.name)
 
 
 def split_kernel(source: KernelSource) -> SplitKernel:
@@ -129,18 +138,13 @@ def compile_function(tree: ast.FunctionDef, body: list[ast.stmt], source: Kernel
 
 def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
     """Host code with one launch point; uses up the source's tree."""
-    call = f"{LAUNCH}({', '.join(captured)})"
-    launch = ast.copy_location(ast.parse(call).body[0], source.loops[0])
-    for node in ast.walk(launch):
-        ast.copy_location(node, source.loops[0])
+    launch = statement_at(source.loops[0], f"{LAUNCH}({', '.join(captured)})")
     known = {*parameter_names(source.tree), *definitely_bound(source.before)}
     known |= set(captured) - set(bound_names(source.before))
     # A name bound in one branch of host code only must not stop the launch: device code may never
     # use it.
     unsure = [name for name in captured if name not in known]
-    defaults = [
-        ast.copy_location(ast.parse(f"{name} = None").body[0], source.tree) for name in unsure
-    ]
+    defaults = [statement_at(source.tree, f"{name} = None") for name in unsure]
     before, after = (
         on_device(statements, source.function.__globals__, f"{LAUNCH}.device")
         for statements in (source.before, source.after)
@@ -164,16 +168,7 @@ def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.Functio
 def _compile(tree: ast.FunctionDef, file: str, kernel: str) -> CodeType:
     module = ast.Module([tree], [])
     ast.fix_missing_locations(module)
-    return _renamed(compile(module, file, "exec", dont_inherit=True), kernel)
-
-
-def _renamed(code: CodeType, kernel: str) -> CodeType:
-    """The same code; functions made up by the rewriting bear the kernel's name."""
-    constants = (_renamed(c, kernel) if isinstance(c, CodeType) else c for c in code.co_consts)
-    # Operands of `and` and `or` became lambdas.
-    is_made_up = code.co_name.startswith("__") or code.co_name == "<lambda>"
-    name = kernel if is_made_up else code.co_name
-    return code.replace(co_name=name, co_consts=tuple(constants))
+    return bearing_name(compile(module, file, "exec", dont_inherit=True), kernel)
 
 
 FACTORIES = frozenset(
@@ -209,8 +204,6 @@ class _DeviceFiller(ast.NodeTransformer):
         )
         # Unpacked keywords may hold a device.
         if is_factory and not {None, "device"} & {keyword.arg for keyword in node.keywords}:
-            device = ast.parse(self._device, mode="eval").body
-            for part in ast.walk(device):
-                ast.copy_location(part, node)
+            device = placed(ast.parse(self._device, mode="eval").body, node)
             node.keywords.append(ast.keyword("device", device))
         return node

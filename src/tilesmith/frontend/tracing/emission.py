@@ -117,8 +117,8 @@ def unify_dims(left: Dim, right: Dim) -> Dim | None:
     for block, other in ((left, right), (right, left)):
         # A tile whose block size is fixed to n also accepts plain values of size n.
         if block.symbol is not None and other.constant is not None:
-            declared = [b for b in current_tracer("shape").blocks if b.name == block.symbol]
-            if declared and declared[0].fixed == other.constant:
+            declared = current_tracer("shape").find_block(block.symbol)
+            if declared is not None and declared.fixed == other.constant:
                 return block
             _note_equal(block.symbol, other.constant)
     return None
@@ -364,11 +364,6 @@ def with_dim(shape: Shape, axis: int, dim: Dim) -> Shape:
     return (*shape[:axis], dim, *shape[axis + 1 :])
 
 
-def line(dim: Dim) -> TileValue:
-    """``[0, 1, ...)`` along an axis."""
-    return full(0, I32, (dim,)) if dim.is_one else arange(dim)
-
-
 def along(positions: TileValue, axis: int, rank: int) -> TileValue:
     """A line of numbers as one axis of ``rank``."""
     return expand_dims(positions, tuple(other for other in range(rank) if other != axis))
@@ -376,7 +371,7 @@ def along(positions: TileValue, axis: int, rank: int) -> TileValue:
 
 def positions_in(shape: Shape, axis: int) -> TileValue:
     """The position of every element along an axis; the other axes have size 1."""
-    return along(line(shape[axis]), axis, len(shape))
+    return along(spaced_range(0, shape[axis], 1), axis, len(shape))
 
 
 def take_range(x: TileValue, axis: int, picked: range) -> TileValue:

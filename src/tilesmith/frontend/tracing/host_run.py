@@ -25,8 +25,7 @@ from tilesmith.diagnostics.kernel_warnings import (
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import map_tensors, rebuilt, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.tracing.constant_sizes import ConstantSizes, place_of
-from tilesmith.frontend.tracing.host_session import RuntimeInt, note_use
+from tilesmith.frontend.tracing.host_session import ConstantSizes, RuntimeInt, note_use, place_of
 from tilesmith.frontend.tracing.tracer import find_tracer, locate
 
 QUIET_NAMES = (

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import tilesmith.exc as errors
+from tilesmith.frontend.refusals import unsupported_axis
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue
 from tilesmith.interpreter.scalar_functions import SCALAR_FUNCTIONS_TORCH
@@ -45,7 +46,7 @@ def length_between(start: Any, stop: Any, step: int = 1) -> Dim | None:
     ((symbol, count),) = span.items()
     if not isinstance(symbol, str) or count <= 0 or count % step:
         return None
-    is_block = any(block.name == symbol for block in current_tracer("a size").blocks)
+    is_block = current_tracer("a size").find_block(symbol) is not None
     # Of each index of the block, all multiples follow each other: the valid ones come first.
     return Dim.of(symbol) * Dim.of(count // step) if is_block or count == step else None
 
@@ -68,8 +69,7 @@ def config_length(start: Any, stop: Any, step: int = 1) -> Dim | None:
 
 def _number_of(tracer: Tracer, key: _Number | str | None) -> int | None:
     if isinstance(key, str):
-        is_block = any(block.name == key for block in tracer.blocks)
-        return _block_size(tracer, key) if is_block else None
+        return _block_size(tracer, key) if tracer.find_block(key) else None
     number = None if key is None else _find_number(tracer, key.value)
     return None if number is None else int(number.item())
 
@@ -78,18 +78,13 @@ def linear_form(number: Any) -> Linear:
     """An integer as a sum."""
     if not isinstance(number, TileValue):
         return {None: int(number)} if number else {}
-    if isinstance(number, Scalar) and number.as_dim is not None:
-        return _of_dim(number.as_dim, number)
-    if isinstance(number, Scalar) and number.sum_of is not None:
+    dim = number.as_dim if isinstance(number, Scalar) else None
+    if dim is not None and len(dim.symbols) == 1:
+        return {dim.symbols[0]: prod(f for f in dim.factors if isinstance(f, int))}
+    if dim is None and isinstance(number, Scalar) and number.sum_of is not None:
         left, right = number.sum_of
         return _sum(linear_form(left), linear_form(right), 1)
     return _of_value(number.value)
-
-
-def _of_dim(dim: Dim, number: Scalar) -> Linear:
-    if len(dim.symbols) != 1:
-        return _of_value(number.value)
-    return {dim.symbols[0]: prod(f for f in dim.factors if isinstance(f, int))}
 
 
 def _of_value(value: Value) -> Linear:
@@ -198,7 +193,8 @@ def _find_number(tracer: Tracer, value: Value) -> torch.Tensor | None:
 
 
 def _block_size(tracer: Tracer, name: str) -> int:
-    block = next(block for block in tracer.blocks if block.name == name)
+    block = tracer.find_block(name)
+    assert block is not None
     if block.fixed is not None:
         return block.fixed
     assert block.slot is not None
@@ -251,7 +247,7 @@ def known_counts(x: TileValue, axis: int, function: str) -> LaneCounts:
     dim = x.tile.shape[axis]
     if dim.constant is not None:
         return LaneCounts(dim.constant, dim.constant)
-    block = next((b for b in current_tracer(function).blocks if b.name == dim.symbol), None)
+    block = current_tracer(function).find_block(dim.symbol)
     if block is None or block.fixed is None:
         raise _not_known(x, axis, function, "tiles of a size that the config chooses")
     if current_tracer(function).find_tile(block.name) is None:
@@ -271,9 +267,8 @@ def known_count(x: TileValue, axis: int, function: str) -> int:
 
 
 def _not_known(x: TileValue, axis: int, function: str, found: str) -> errors.BaseError:
-    return errors.BackendUnsupported(
-        operation=f"{function} along the tile axis {x.tile.shape[axis]}",
-        backend="triton, cpu or reference",
+    return unsupported_axis(
+        f"{function} along the tile axis {x.tile.shape[axis]}",
         expected="an axis whose number of elements is known: all of it, or equal parts",
         found=found,
         fix="load the whole axis with `:`, or in one tile: "

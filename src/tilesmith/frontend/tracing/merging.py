@@ -194,7 +194,10 @@ class Spread:
         def run(*values: Any) -> State:
             others = len(values) - len(self.leaves)
             out = body(*values[:others], *self.joined(values[others:]))
-            return self._leaves_of(out) if isinstance(out, tuple) else out
+            if not isinstance(out, tuple):
+                return out
+            triples = zip(self._user_names, self._state, out)
+            return tuple(now for triple in triples for _, _, now in paired(*triple))
 
         return run
 
@@ -202,10 +205,6 @@ class Spread:
         """New containers of the same forms with these items."""
         supply = iter(leaves)
         return tuple(_filled(value, supply) for value in self._state)
-
-    def _leaves_of(self, state: State) -> State:
-        triples = zip(self._user_names, self._state, state)
-        return tuple(now for triple in triples for _, _, now in paired(*triple))
 
 
 def spread(names: Sequence[str], state: State) -> Spread:

@@ -184,36 +184,24 @@ class OnlyTile(Tile):
         yield self
 
 
-def tile_index(tile: Tile) -> TileValue:
-    """Indices of a tile: ``tile.index``."""
-    return _checked(tile, "tile_index").index
+def _reader(name: str, text: str) -> Callable[[Tile], Any]:
+    """The function of the language that stands for a property of tiles."""
+
+    def read(tile: Tile) -> Any:
+        current_tracer(f"hl.tile_{name}")
+        if not isinstance(tile, Tile):
+            raise errors.IncorrectTileUsage(
+                problem=f"hl.tile_{name} takes a tile, not {kind_of(tile)}",
+                fix="pass the variable of a `for ... in hl.tile(...)` loop",
+            )
+        return getattr(tile, name)
+
+    read.__name__, read.__doc__ = f"tile_{name}", f"{text}: ``tile.{name}``."
+    return read
 
 
-def tile_begin(tile: Tile) -> Scalar:
-    """First index of a tile: ``tile.begin``."""
-    return _checked(tile, "tile_begin").begin
-
-
-def tile_end(tile: Tile) -> Scalar:
-    """End of a tile: ``tile.end``."""
-    return _checked(tile, "tile_end").end
-
-
-def tile_block_size(tile: Tile) -> Any:
-    """Block size of a tile: ``tile.block_size``."""
-    return _checked(tile, "tile_block_size").block_size
-
-
-def tile_id(tile: Tile) -> Scalar:
-    """Ordinal of a tile: ``tile.id``."""
-    return _checked(tile, "tile_id").id
-
-
-def _checked(tile: Any, function: str) -> Tile:
-    current_tracer(f"hl.{function}")
-    if not isinstance(tile, Tile):
-        raise errors.IncorrectTileUsage(
-            problem=f"hl.{function} takes a tile, not {kind_of(tile)}",
-            fix="pass the variable of a `for ... in hl.tile(...)` loop",
-        )
-    return tile
+tile_index = _reader("index", "Indices of a tile")
+tile_begin = _reader("begin", "First index of a tile")
+tile_end = _reader("end", "End of a tile")
+tile_block_size = _reader("block_size", "Block size of a tile")
+tile_id = _reader("id", "Ordinal of a tile")

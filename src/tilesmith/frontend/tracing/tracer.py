@@ -20,9 +20,8 @@ from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.diagnostics.location import SourceLocation, capture_location
 from tilesmith.dtypes import I32, I64, DType
-from tilesmith.frontend.tracing.constant_sizes import place_of
 from tilesmith.frontend.tracing.guards import GuardList
-from tilesmith.frontend.tracing.host_session import HostSession
+from tilesmith.frontend.tracing.host_session import HostSession, place_of
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.function import Block, Builder, Function, Parameter, Size
 from tilesmith.ir.operation import Operation, Region
@@ -188,9 +187,9 @@ class Tracer:
         self.blocks.append(block)
         return block
 
-    def block_of_slot(self, slot: int) -> Block | None:
-        """The block that takes its size from that config slot, if declared already."""
-        return next((block for block in self.blocks if block.slot == slot), None)
+    def find_block(self, name: str | None) -> Block | None:
+        """The block of that name; None for other symbols."""
+        return next((block for block in self.blocks if block.name == name), None)
 
     def next_slot(self) -> int:
         """The config slot of the next tuned tile axis: registered ones come first."""

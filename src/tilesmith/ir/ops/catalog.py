@@ -1,4 +1,4 @@
-"""Every op of the IR, by name. Parser, interpreter and backends are checked against this list."""
+"""Every op of the IR, by name. The interpreter and all backends are checked against this list."""
 
 from __future__ import annotations
 

@@ -6,8 +6,11 @@ element type; the frontend inserts broadcasts and casts so that rounding is expl
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from typing_extensions import override
 
@@ -33,6 +36,11 @@ class ScalarFunction:
     result: ResultKind = ResultKind.SAME
     is_commutative: bool = False
     is_transcendental: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a float type holds what this makes of its numbers."""
+        return self.name in _EXACT
 
 
 def _unary(*names: str, transcendental: bool = False) -> list[ScalarFunction]:
@@ -64,7 +72,20 @@ _TABLE = [
     ScalarFunction("fma", 3),
     ScalarFunction("where", 3),
 ]
+_EXACT = {"neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "where", "fmod"}
 SCALAR_FUNCTIONS = {function.name: function for function in _TABLE}
+INFIX = {
+    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
+    **{"or": "|", "xor": "^", "and": "&", "shl": "<<", "shr": ">>"},
+    **{"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%"},
+}
+"""Functions that Python writes between their operands."""
+_PLAIN = ("neg", "add", "sub", "mul", "xor", "eq", "ne", "lt", "le", "gt", "ge")
+PYTHON_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in _PLAIN},
+    **{"and": operator.and_, "or": operator.or_},
+}
+"""Functions that Python's operators compute, whatever kind of numbers they are given."""
 
 
 @op("elementwise", Trait.PURE, axes=Kept())

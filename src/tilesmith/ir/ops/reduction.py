@@ -13,7 +13,7 @@ from enum import Enum
 
 from typing_extensions import override
 
-from tilesmith.dtypes import DType
+from tilesmith.dtypes import BOOL, DType
 from tilesmith.ir.axis_roles import Combined, Mixed
 from tilesmith.ir.operation import (
     Operation,
@@ -53,6 +53,12 @@ class ReduceKind(str, Enum):
             return self is ReduceKind.ALL
         one_or_zero = 1 if self is ReduceKind.PROD else 0
         return float(one_or_zero) if dtype.is_float else one_or_zero
+
+    def accumulator(self, source: DType, result: DType) -> DType:
+        """What elements of one type are accumulated in for a result of another."""
+        if self in (ReduceKind.ANY, ReduceKind.ALL):
+            return BOOL
+        return result.computed if self in (ReduceKind.SUM, ReduceKind.PROD) else source
 
     @property
     def is_arg(self) -> bool:

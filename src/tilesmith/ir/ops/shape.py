@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from tilesmith.ir.axis_roles import Inserted, Permuted, Repeated, Reshaped
 from tilesmith.ir.operation import Operation, Trait, attribute, op, operand
-from tilesmith.ir.types import Value
+from tilesmith.ir.types import Shape, Value
 
 
 @op("expand_dims", Trait.PURE | Trait.VIEW, axes=Inserted("axes"))
@@ -57,3 +57,17 @@ class Permute(Operation):
             return f"{self.order} is no permutation"
         expected = tuple(self.x.tile.shape[axis] for axis in self.order)
         return None if expected == self.result.tile.shape else "wrong result shape"
+
+
+def inserted_ones(before: Shape, after: Shape) -> tuple[int, ...] | None:
+    """The positions of ones in ``after`` without which it is ``before``."""
+    axes: list[int] = []
+    left = list(before)
+    for axis, dim in enumerate(after):
+        if left and left[0] == dim:
+            left.pop(0)
+        elif dim.is_one:
+            axes.append(axis)
+        else:
+            return None
+    return None if left else tuple(axes)

@@ -1,14 +1,17 @@
 """Builds in the background: jobs go in with a key, outcomes come out as they finish.
 
 A build that crashes, hangs or runs out of memory is an outcome; so is one that the build server
-was lost with twice.
+was lost with twice. Pools and other processes are kept idle for a while, for whoever comes next.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,6 +28,7 @@ from tilesmith.lab.processes.channel import (
     read_reply,
 )
 from tilesmith.lab.processes.child import ChildProcess
+from tilesmith.settings import child_environment
 
 SERVER = "tilesmith.lab.processes.build_server"
 MAX_ATTEMPTS = 2
@@ -34,6 +38,9 @@ SILENCE_GRACE_S = 30.0
 CLOSE_GRACE_S = 1.0
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """A library's idle threads would not survive the server's forks."""
+PATIENCE_S = 60.0
+"""How long a process waits for the next search."""
+StartParameters = tuple[Hashable, ...]
 
 
 class BuildOutcome(NamedTuple):
@@ -177,3 +184,90 @@ class BuildPool:
     def _fail(self, tickets: list[int], failure: ChildError) -> None:
         keys = [self._waiting.pop(ticket).key for ticket in tickets]
         self._done += [BuildOutcome(key, failure, 0.0) for key in keys]
+
+
+def start_parameters(kind: str, details: Hashable, changes: Mapping[str, str]) -> StartParameters:
+    """What a process is started as now, with these changes of the environment.
+
+    One with equal parameters does the same.
+    """
+    environment = frozenset(child_environment(changes).items())
+    return (kind, details, environment, *map(str, sys.path))
+
+
+class _Idle(NamedTuple):
+    parameters: StartParameters
+    process: Any
+    timer: threading.Timer
+
+
+class IdleProcesses:
+    """Processes, or what owns one, kept after a search: the next one need not start its own.
+
+    Only what would be started in just the same way is handed out again. Each ends when it has
+    waited too long, or with this process like any child.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self.patience_s = patience_s
+        """How long a process waits; 0: none does."""
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[_Idle] = []
+
+    def take(self, parameters: StartParameters) -> Any:
+        """A process started like this, or None; then others of its kind are ended: times change."""
+        self._leave_after_fork()
+        with self._lock:
+            own = [idle for idle in self._idle if idle.parameters == parameters]
+            kind = [idle for idle in self._idle if idle.parameters[0] == parameters[0]]
+            leaving = own[:1] or kind
+            self._idle = [idle for idle in self._idle if idle not in leaving]
+        for idle in leaving:
+            idle.timer.cancel()
+            if own and idle.process.is_ready:
+                return idle.process
+            idle.process.close()
+        return None
+
+    def park(self, parameters: StartParameters, process: Any) -> None:
+        """Keep a process that is not needed now, or end it."""
+        self._leave_after_fork()
+        if self.patience_s <= 0 or not process.is_ready:
+            process.close()
+            return
+        timer = threading.Timer(self.patience_s, self._end, [process])
+        timer.daemon = True
+        try:
+            timer.start()
+        except RuntimeError:  # the interpreter is ending
+            process.close()
+            return
+        with self._lock:
+            self._idle.append(_Idle(parameters, process, timer))
+
+    def close(self) -> None:
+        """End all that are here."""
+        self._leave_after_fork()
+        for idle in list(self._idle):
+            self._end(idle.process)
+
+    def _end(self, process: Any) -> None:
+        """End a process, unless it was handed out meanwhile."""
+        with self._lock:
+            leaving = [idle for idle in self._idle if idle.process is process]
+            self._idle = [idle for idle in self._idle if idle not in leaving]
+        for idle in leaving:
+            idle.timer.cancel()
+            idle.process.close()
+
+    def _leave_after_fork(self) -> None:
+        """In a fork of the owner: its children are not ours, not even to end them."""
+        if self._owner != os.getpid():
+            self._owner, self._lock, self._idle = os.getpid(), threading.Lock(), []
+
+
+@cache
+def idle_processes() -> IdleProcesses:
+    """That of this process."""
+    return IdleProcesses()

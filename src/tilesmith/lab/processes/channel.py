@@ -260,7 +260,7 @@ class BuildResult:
 class ChildError(RuntimeError):
     """Root of the failures of a child process."""
 
-    log_tail = ""
+    log_tail: str = ""
     """The end of what it wrote to stdout and stderr, and of the Python stack where it hung."""
 
     @property
@@ -273,20 +273,17 @@ class ChildError(RuntimeError):
         return "\n  ".join([self.reason, *lines])
 
 
+@dataclass(eq=False)
 class ChildDied(ChildError):  # noqa: N818 - says what has happened
     """The child ended before it answered."""
 
-    def __init__(
-        self, exit_code: int, log_tail: str = "", stage: str = "job", note: str = ""
-    ) -> None:
-        super().__init__(exit_code, log_tail, stage, note)
-        self.exit_code = exit_code
-        """As of subprocess: negative for a signal."""
-        self.log_tail = log_tail
-        self.stage = stage
-        """``start`` before it was ready, ``job`` afterwards."""
-        self.note = note
-        """Why it was ended by its parent, if it was."""
+    exit_code: int
+    """As of subprocess: negative for a signal."""
+    log_tail: str = ""
+    stage: str = "job"
+    """``start`` before it was ready, ``job`` afterwards."""
+    note: str = ""
+    """Why it was ended by its parent, if it was."""
 
     @property
     def signal_name(self) -> str:
@@ -305,16 +302,15 @@ class ChildDied(ChildError):  # noqa: N818 - says what has happened
         return f"process died{when}: {self.note or f'{how}{hint}'}"
 
 
+@dataclass(eq=False)
 class ChildTimeout(ChildError):  # noqa: N818
     """The child did not answer in time and was killed."""
 
-    def __init__(self, seconds: float, log_tail: str = "", stage: str = "job") -> None:
-        super().__init__(seconds, log_tail, stage)
-        self.seconds = seconds
-        """How long it was waited for."""
-        self.log_tail = log_tail
-        self.stage = stage
-        """As of ChildDied."""
+    seconds: float
+    """How long it was waited for."""
+    log_tail: str = ""
+    stage: str = "job"
+    """As of ChildDied."""
 
     @property
     @override

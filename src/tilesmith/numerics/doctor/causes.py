@@ -9,8 +9,8 @@ cancel on the way.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,10 +18,9 @@ import torch
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.exc import DuplicateStoreIndicesError, RaceDetected
-from tilesmith.interpreter.frame import Frame
-from tilesmith.interpreter.prepare import prepare_function
+from tilesmith.interpreter.frame import Frame, prepare_function
+from tilesmith.interpreter.observers import Sampling, TimeLimitError
 from tilesmith.interpreter.run import EVALUATORS
-from tilesmith.interpreter.sampling import Sampling, TimeLimitError
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.matmul import Dot
@@ -32,15 +31,23 @@ from tilesmith.numerics.doctor.findings import (
     Agreement,
     CauseKind,
     DiagnosedCall,
+    ErrorSources,
+    Examination,
     Finding,
     Scope,
     choose_config,
 )
-from tilesmith.numerics.doctor.reruns import Evaluators, Reruns, Results
-from tilesmith.numerics.judge_report import describe_index
+from tilesmith.numerics.doctor.reruns import (
+    Evaluators,
+    Reruns,
+    Results,
+    TooSlowError,
+    find_sources,
+)
+from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.numerics.reference_setup import needs_all_programs
-from tilesmith.numerics.tolerance import rms
-from tilesmith.passes.widen_floats import widen_floats
+from tilesmith.numerics.tolerance import describe_index, rms
+from tilesmith.passes.roundings import CannotWidenError, widen_floats
 
 DISTURBANCE = 2.0**-28
 _TRIALS = 3
@@ -51,6 +58,8 @@ _MOST_PROGRAMS = 256
 _SPLIT_SIZE = 32
 """Blocks without a size of their own in the check."""
 Flaw = RaceDetected | DuplicateStoreIndicesError
+_FAILURES = (BaseError, CannotWidenError, NoReferenceError, TooSlowError, RuntimeError, MemoryError)
+"""Of interpreting a kernel in another form: the diagnosis does without."""
 
 
 @dataclass(frozen=True)
@@ -306,3 +315,52 @@ class _FirstPrograms(Sampling):
 
     def _numbers(self, count: int) -> Sequence[int]:
         return range(min(count, _MOST_PROGRAMS))
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What there is to say about a kernel besides its errors."""
+
+    races: RaceCheck
+    """By the detector."""
+    unsteady: tuple[Finding, ...]
+    """By repeated runs."""
+    sources: tuple[ErrorSources, ...] = ()
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    overflow: str = ""
+    """The line that first makes an infinity or NaN, where results are such and should not."""
+    unknown: str = ""
+    """Why sources and cancellation are not known."""
+
+    def worst_source(self, outputs: Collection[str]) -> ErrorSources | None:
+        """Of the output whose error is furthest beyond the rounding of its type."""
+        off = [s for s in self.sources if s.total > 0.0]
+        # Tensors that host code goes on with are not what a user looks at.
+        known = [s for s in off if s.output in outputs] or off
+        return max(known, key=lambda s: s.total / max(s.of_result, 1e-300), default=None)
+
+
+def find_causes(examination: Examination) -> Causes:
+    """Look for races, and where errors come from."""
+    subject = examination.subject
+    races = check_races(subject)
+    unsteady = tuple(find_unsteady(subject, examination.agreements))
+    reason = _why_not(subject)
+    if reason:
+        return Causes(races, unsteady, unknown=reason)
+    try:
+        reruns = Reruns(subject)
+        is_lost = any(s.lost for s in examination.statistics_of(OURS))
+        overflow = find_overflow(reruns) if is_lost else ""
+        return Causes(races, unsteady, find_sources(reruns), find_cancellation(reruns), overflow)
+    except _FAILURES as error:
+        return Causes(races, unsteady, unknown=str(error).partition("\n")[0])
+
+
+def _why_not(subject: DiagnosedCall) -> str:
+    reference = subject.launch_reference
+    if reference.reason or not reference.tensors:
+        return reference.reason or "there is no reference"
+    if not any(x.native.is_floating_point() for x in reference.tensors.values()):
+        return "there are no floats"
+    return ""

@@ -18,6 +18,7 @@ from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
+from tilesmith.numerics.doctor.causes import find_causes
 from tilesmith.numerics.doctor.diagnosed_call import make_subject, widened
 from tilesmith.numerics.doctor.errors import Yardstick
 from tilesmith.numerics.doctor.findings import (
@@ -39,11 +40,10 @@ from tilesmith.numerics.doctor.host_run import (
     without_defaults,
 )
 from tilesmith.numerics.doctor.report import Diagnosis
+from tilesmith.numerics.doctor.reruns import with_inputs
 from tilesmith.numerics.doctor.verdict import explain
-from tilesmith.numerics.doctor.worst import with_inputs
-from tilesmith.numerics.judge_report import bits_of, describe_index
 from tilesmith.numerics.oracle import ReferenceTensor
-from tilesmith.numerics.tolerance import ulp_distance
+from tilesmith.numerics.tolerance import bits_of, describe_index, ulp_distance
 from tilesmith.schedule.config import Config
 
 SAME_TRUTH = 2.0**-36
@@ -225,7 +225,7 @@ def diagnose(
     with torch.no_grad():
         examination = _Doctor(kernel, tuple(args), against or {}, chosen).examine()
         if chosen.explain:
-            return explain(examination)
+            return explain(examination, find_causes(examination))
         return Diagnosis(examination, Verdict(CauseKind.UNKNOWN, "Nobody has asked for causes."))
 
 

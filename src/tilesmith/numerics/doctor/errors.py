@@ -26,9 +26,8 @@ from tilesmith.numerics.doctor.findings import (
     WorstElement,
 )
 from tilesmith.numerics.judge import Judge
-from tilesmith.numerics.judge_report import unravel
 from tilesmith.numerics.oracle import Reference, ReferenceTensor
-from tilesmith.numerics.tolerance import Budget, derive_budget, rms
+from tilesmith.numerics.tolerance import Budget, derive_budget, rms, unravel
 
 LOWEST, HIGHEST = -3, 30
 """Buckets hold errors above half of 2**b and up to 2**b ulp; the first all smaller ones too."""

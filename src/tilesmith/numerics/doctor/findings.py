@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from tilesmith.interpreter.prepare import PreparedFunction
+from tilesmith.interpreter.frame import PreparedFunction
+from tilesmith.interpreter.observers import Sampling
 from tilesmith.interpreter.run import Argument, run_prepared
-from tilesmith.interpreter.sampling import Sampling
 from tilesmith.ir.function import Function
 from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.numerics.oracle import OracleOptions, Reference

@@ -24,7 +24,7 @@ from tilesmith.ir.types import TensorType
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.numerics.doctor.findings import OutputPlace, Outputs
-from tilesmith.numerics.judge_report import bits_of
+from tilesmith.numerics.tolerance import bits_of
 from tilesmith.schedule.config import Config
 
 _NARROWING = (torch.Tensor.bfloat16, torch.Tensor.float, torch.Tensor.half)

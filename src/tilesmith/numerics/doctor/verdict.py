@@ -7,20 +7,10 @@ the kernel's own error comes from, which is what two right results differ by.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
-from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.dtypes import F32
-from tilesmith.numerics.doctor.causes import (
-    Cancellation,
-    RaceCheck,
-    check_races,
-    find_cancellation,
-    find_overflow,
-    find_unsteady,
-    order_dependence,
-)
+from tilesmith.numerics.doctor.causes import Causes, order_dependence
 from tilesmith.numerics.doctor.errors import (
     SAME_FORMULA,
     closest_to_truth,
@@ -32,7 +22,6 @@ from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
     CauseKind,
-    DiagnosedCall,
     ErrorSources,
     ErrorStatistics,
     Examination,
@@ -42,12 +31,7 @@ from tilesmith.numerics.doctor.findings import (
     WorstElement,
 )
 from tilesmith.numerics.doctor.report import Diagnosis
-from tilesmith.numerics.doctor.reruns import Reruns, TooSlowError, find_sources
-from tilesmith.numerics.oracle import NoReferenceError
-from tilesmith.passes.widen_floats import CannotWidenError
 
-_FAILURES = (BaseError, CannotWidenError, NoReferenceError, TooSlowError, RuntimeError, MemoryError)
-"""Of interpreting a kernel in another form: the diagnosis does without."""
 ILL_CONDITIONED = 256.0
 """Lost digits count from here on: eight bits."""
 BEYOND_RESULT = 4.0
@@ -58,58 +42,8 @@ LEAST_EXCESS = 0.25
 """Share of the squared error beyond the rounding of the result that is worth a cause."""
 
 
-@dataclass(frozen=True)
-class Causes:
-    """What there is to say about a kernel besides its errors."""
-
-    races: RaceCheck
-    """By the detector."""
-    unsteady: tuple[Finding, ...]
-    """By repeated runs."""
-    sources: tuple[ErrorSources, ...] = ()
-    cancellation: Cancellation = field(default_factory=Cancellation)
-    overflow: str = ""
-    """The line that first makes an infinity or NaN, where results are such and should not."""
-    unknown: str = ""
-    """Why sources and cancellation are not known."""
-
-    def worst_source(self, outputs: Collection[str]) -> ErrorSources | None:
-        """Of the output whose error is furthest beyond the rounding of its type."""
-        off = [s for s in self.sources if s.total > 0.0]
-        # Tensors that host code goes on with are not what a user looks at.
-        known = [s for s in off if s.output in outputs] or off
-        return max(known, key=lambda s: s.total / max(s.of_result, 1e-300), default=None)
-
-
-def find_causes(examination: Examination) -> Causes:
-    """Look for races, and where errors come from."""
-    subject = examination.subject
-    races = check_races(subject)
-    unsteady = tuple(find_unsteady(subject, examination.agreements))
-    reason = _why_not(subject)
-    if reason:
-        return Causes(races, unsteady, unknown=reason)
-    try:
-        reruns = Reruns(subject)
-        is_lost = any(s.lost for s in examination.statistics_of(OURS))
-        overflow = find_overflow(reruns) if is_lost else ""
-        return Causes(races, unsteady, find_sources(reruns), find_cancellation(reruns), overflow)
-    except _FAILURES as error:
-        return Causes(races, unsteady, unknown=str(error).partition("\n")[0])
-
-
-def _why_not(subject: DiagnosedCall) -> str:
-    reference = subject.launch_reference
-    if reference.reason or not reference.tensors:
-        return reference.reason or "there is no reference"
-    if not any(x.native.is_floating_point() for x in reference.tensors.values()):
-        return "there are no floats"
-    return ""
-
-
-def explain(examination: Examination) -> Diagnosis:
+def explain(examination: Examination, causes: Causes) -> Diagnosis:
     """The verdict on everything measured."""
-    causes = find_causes(examination)
     decided = _decide(examination, causes)
     others = [finding for finding in _findings(examination, causes) if finding is not decided]
     verdict = Verdict(

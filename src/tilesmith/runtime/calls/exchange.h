@@ -42,6 +42,7 @@ enum { MAX_TENSOR_TYPES = 4 };
 extern const Exchange *exchange;
 extern PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
 extern Py_ssize_t num_tensor_types;
+extern const PyGetSetDef *gradient_getter; /* of requires_grad; NULL: ask by name */
 
 static inline uint64_t address_of(const Tensor *tensor) {
     return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;

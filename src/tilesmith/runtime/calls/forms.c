@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <structmember.h>
+#include <time.h>
 
 enum { MAX_ARGUMENTS = 64 };
 
@@ -201,6 +202,9 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *otherwise;
+    PyObject *watches;      /* callables: whether torch records what happens just now */
+    PyObject *slow_watches; /* likewise, of states that take torch long to enter */
+    PyObject *are_recorded; /* callable: whether gradients of calculations are kept */
     Rules rules;
     Form **forms;
     Py_ssize_t count;
@@ -226,9 +230,70 @@ static Form *find_form(Forms *self, PyObject *const *args, Py_ssize_t count) {
     return NULL;
 }
 
+static int is_true(PyObject *callable) {
+    PyObject *answer = PyObject_CallNoArgs(callable);
+    if (answer == NULL) return -1;
+    int result = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return result;
+}
+
+/* Tensors answer by the getter of their own type, without looking its name up in each call. */
+static int requires_grad(PyObject *tensor) {
+    const PyGetSetDef *getter = gradient_getter;
+    PyObject *answer = getter ? getter->get(tensor, getter->closure)
+                              : PyObject_GetAttrString(tensor, "requires_grad");
+    if (answer == NULL) return -1;
+    int result = answer == Py_True;
+    Py_DECREF(answer);
+    return result;
+}
+
+static int is_any_true(PyObject *callables) {
+    int is_tuple = callables != NULL && PyTuple_CheckExact(callables);
+    for (Py_ssize_t i = 0; is_tuple && i < PyTuple_GET_SIZE(callables); i++) {
+        int answer = is_true(PyTuple_GET_ITEM(callables, i));
+        if (answer) return answer;
+    }
+    return 0;
+}
+
+/* A thread that has heard "no" this short a time ago gets no other answer: the Python code with
+   which torch begins to trace takes several times as long. Asking costs more than a clock. */
+enum { MAX_AGE_NS = 20000 };
+
+static int is_any_slowly_true(PyObject *callables) {
+    static _Thread_local int64_t last_no;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    if (time_ns - last_no < MAX_AGE_NS) return 0;
+    int answer = is_any_true(callables);
+    if (answer == 0) last_no = time_ns;
+    return answer;
+}
+
+/* Whether this is more than a call: torch traces it, or wants gradients. 1, 0, or -1. */
+static int is_special(const Forms *self, PyObject *const *args, Py_ssize_t count) {
+    int watched = is_any_true(self->watches);
+    if (watched == 0 && self->slow_watches) watched = is_any_slowly_true(self->slow_watches);
+    if (watched) return watched;
+    if (self->are_recorded == NULL || self->are_recorded == Py_None) return 0;
+    int recorded = is_true(self->are_recorded);
+    if (recorded != 1) return recorded;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int required = is_tensor(args[i]) ? requires_grad(args[i]) : 0;
+        if (required) return required;
+    }
+    return 0;
+}
+
 static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flags,
                             PyObject *keywords) {
     Forms *self = (Forms *)object;
+    int special = is_special(self, args, PyVectorcall_NARGS(flags));
+    if (special < 0) return NULL;
+    if (special) Py_RETURN_NONE;
     Form *found = keywords ? NULL : find_form(self, args, PyVectorcall_NARGS(flags));
     if (found != NULL) return Py_NewRef(found->result);
     if (self->otherwise == NULL) { /* of no use any more: its references were cleared */
@@ -296,6 +361,9 @@ static PyObject *forms_add(Forms *self, PyObject *given) {
 
 static int forms_traverse(Forms *self, visitproc visit, void *arg) {
     Py_VISIT(self->otherwise);
+    Py_VISIT(self->watches);
+    Py_VISIT(self->slow_watches);
+    Py_VISIT(self->are_recorded);
     for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->forms[i]->result);
     return 0;
 }
@@ -311,6 +379,9 @@ static void forget_forms(Forms *self) {
 
 static int forms_clear(Forms *self) {
     Py_CLEAR(self->otherwise);
+    Py_CLEAR(self->watches);
+    Py_CLEAR(self->slow_watches);
+    Py_CLEAR(self->are_recorded);
     forget_forms(self);
     return 0;
 }
@@ -356,6 +427,12 @@ static PyMethodDef forms_methods[] = {
 
 static PyMemberDef forms_members[] = {
     {"otherwise", T_OBJECT_EX, offsetof(Forms, otherwise), 0, "Called where no form fits."},
+    {"watches", T_OBJECT, offsetof(Forms, watches), 0,
+     "A tuple of functions; where one says true, the result is None: torch traces the call."},
+    {"slow_watches", T_OBJECT, offsetof(Forms, slow_watches), 0,
+     "Likewise; not asked again for 20 us after they have all said no in this thread."},
+    {"are_recorded", T_OBJECT, offsetof(Forms, are_recorded), 0,
+     "A function; where it says true and a tensor requires a gradient, the result is None."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -44,6 +44,12 @@ class ArgumentSignatures(Protocol):
 
     otherwise: Callable[..., Any]
     """Called where nothing was."""
+    watches: tuple[Callable[[], bool], ...]
+    """Where one says true the result is None: torch traces the call."""
+    slow_watches: tuple[Callable[[], bool], ...]
+    """Likewise, of states that torch takes long to enter: not asked in each call."""
+    are_recorded: Callable[[], bool]
+    """Where it says true and a tensor requires a gradient the result is None."""
 
     def __call__(self, *args: Any) -> Any:
         """What was added for such arguments, else the result of ``otherwise``."""

@@ -7,6 +7,18 @@ enum { DLPACK_MAJOR = 1 };
 const Exchange *exchange;
 PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
 Py_ssize_t num_tensor_types;
+const PyGetSetDef *gradient_getter;
+
+/* The getter behind an attribute that all tensors inherit; NULL where it is no such thing. */
+static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
+    PyObject *found = PyObject_GetAttrString(type, name);
+    const PyGetSetDef *getter = NULL;
+    if (found == NULL) PyErr_Clear();
+    else if (Py_IS_TYPE(found, &PyGetSetDescr_Type))
+        getter = ((PyGetSetDescrObject *)found)->d_getset; /* lives as long as its type */
+    Py_XDECREF(found);
+    return getter;
+}
 
 static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
     PyObject *capsule, *types;
@@ -23,6 +35,7 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
     num_tensor_types = count;
     for (Py_ssize_t i = 0; i < count; i++) /* kept for as long as the process lives */
         tensor_types[i] = (PyTypeObject *)Py_NewRef(PyTuple_GET_ITEM(types, i));
+    gradient_getter = count ? find_getter(PyTuple_GET_ITEM(types, 0), "requires_grad") : NULL;
     Py_RETURN_TRUE;
 }
 

@@ -16,7 +16,6 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
-from tilesmith.diagnostics.wording import ms_text
 from tilesmith.targets import Target
 
 CACHE, COMPILE = topic_log("cache"), topic_log("compile")
@@ -167,7 +166,7 @@ def compile_artifact(artifact: Artifact, cache_dir: Path) -> bytes:
     def make() -> bytes:
         watch = Stopwatch()
         made = maker.make_object(artifact.llvm)
-        COMPILE.info("%s: machine code %s", artifact.kernel_name, ms_text(watch.lap_ms()))
+        COMPILE.info("%s: machine code %s", artifact.kernel_name, watch.lap())
         return made
 
     return ObjectCache(cache_dir / "native").get(key, make)

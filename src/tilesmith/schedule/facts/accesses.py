@@ -125,15 +125,17 @@ class AccessFact:
     @property
     def vector_width(self) -> int:
         """Elements that one thread can move at once, as far as strides tell; 1: one by one."""
+        return 1 if None in self.known_strides else self.widest_vector
+
+    @property
+    def widest_vector(self) -> int:
+        """The same if all strides that only a launch knows are multiples of 16 bytes."""
         pattern = self._contiguous
         if pattern is None or pattern.is_shifted:
             return 1
         width = max(1, VECTOR_BYTES // self.dtype.itemsize)
-        for stride in self.known_strides:
-            if stride is None:
-                return 1
-            width = gcd(width, stride) if stride != 1 else width
-        return width
+        known = (stride for stride in self.known_strides if stride is not None)
+        return gcd(width, *(stride for stride in known if stride != 1))
 
     @property
     def fits_descriptor(self) -> bool:
@@ -240,7 +242,7 @@ class AccessCollector:
             moved=self._counter.elements(site, shape),
             distinct=self._distinct(site, op, patterns),
             tensor_elements=None if is_far else self._tensor_elements(op.tensor),
-            purpose=find_purpose(self._flow, op.result) if isinstance(op, Load) else Purpose(),
+            purpose=_find_purpose(self._flow, op.result) if isinstance(op, Load) else Purpose(),
             is_exchanged=not isinstance(op, Atomic) and alias_group(op.tensor) in self._exchanged,
             loc=op.loc,
         )
@@ -295,8 +297,7 @@ def _shape_of(op: Access) -> Shape:
     return (op.result if isinstance(op, Load) else op.value).tile.shape
 
 
-def find_purpose(flow: Dataflow, value: Value) -> Purpose:
-    """What a loaded tile is used for."""
+def _find_purpose(flow: Dataflow, value: Value) -> Purpose:
     uses = list(flow.uses(value))
     # The third operand of a product is what it adds to.
     sides = [

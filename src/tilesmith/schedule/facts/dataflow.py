@@ -6,16 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
-from tilesmith.ir.axis_roles import (
-    Inserted,
-    Joined,
-    Kept,
-    Permuted,
-    Picked,
-    Repeated,
-    Reshaped,
-    Role,
-)
+from tilesmith.ir import axis_roles as forms
+from tilesmith.ir.axis_roles import Role
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -25,7 +17,15 @@ from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.types import ONE, Dim, Value
 from tilesmith.schedule.facts.outline import Access, FunctionOutline, LoopAxis
 
-_ELEMENT_BY_ELEMENT = (Kept, Inserted, Repeated, Permuted, Reshaped, Joined, Picked)
+_ELEMENT_BY_ELEMENT = (
+    forms.Kept,
+    forms.Inserted,
+    forms.Repeated,
+    forms.Permuted,
+    forms.Reshaped,
+    forms.Joined,
+    forms.Picked,
+)
 """Forms in which an element of a result is made of one of each operand, known in advance which."""
 Use = tuple[Operation, Value]
 """An op, and which of its operands is meant."""
@@ -81,7 +81,7 @@ class Dataflow:
         """
         op, is_permuted = self._definitions.get(value), False
         while is_whole_view(op):
-            is_permuted ^= isinstance(op.form, Permuted)
+            is_permuted ^= isinstance(op.form, forms.Permuted)
             op = self._definitions.get(next(op.operand_values()))
         return op, is_permuted
 

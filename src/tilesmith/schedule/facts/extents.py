@@ -6,11 +6,10 @@ the kernel was traced; ends that depend on where a program stands give the longe
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS, Cast, Elementwise
 from tilesmith.ir.types import Dim, Extent, Shape, Value
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, known_product
 
@@ -38,9 +37,7 @@ class Length:
 
 UNKNOWN_LENGTH = Length(None, False)
 _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    **{name: PYTHON_FUNCTIONS[name] for name in ("add", "sub", "mul")},
     "floordiv": lambda left, right: left // right if right else 0,
     "maximum": max,
 }

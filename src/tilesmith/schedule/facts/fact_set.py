@@ -13,11 +13,11 @@ from functools import cached_property
 from hashlib import sha256
 
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact, Traffic, tensor_traffic
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import AccumulatorFact, MatmulFact, ReductionFact
 from tilesmith.schedule.facts.work import ELEMENTWISE, MATMUL, REDUCTION, TRANSCENDENTAL, WorkFact
-from tilesmith.schedule.schedule import next_power_of_2
 
 NO_WORK = WorkFact(())
 WIDTH_OF_WHAT = 100
@@ -137,7 +137,7 @@ class Facts:
         return sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
-        return render_facts(self)
+        return _render(self)
 
     __repr__ = __str__
 
@@ -169,8 +169,7 @@ class _Row:
         return f"({self.loc})" if self.loc.line else ""
 
 
-def render_facts(facts: Facts) -> str:
-    """The facts, one per line, in columns."""
+def _render(facts: Facts) -> str:
     rows = [
         *map(_matmul, facts.matmuls),
         *map(_reduction, facts.reductions),

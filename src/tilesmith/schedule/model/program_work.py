@@ -84,7 +84,8 @@ class Products:
         if not isinstance(load, Load):
             return Operand(value, None, None)
         loop, fact = self._sites[id(load)].innermost, self._facts[load.slot]
-        return Operand(value, load, loop, fact.vector_width, fact.contiguous_dim)
+        # Triton compiles for the strides of a launch: what may arrive ahead needs its room.
+        return Operand(value, load, loop, fact.widest_vector, fact.contiguous_dim)
 
     def _chain(self, value: Value) -> list[Value]:
         chain = [value]

@@ -12,11 +12,10 @@ from math import inf, prod
 from typing import Any
 
 from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.ir.types import Dim, Shape, Value
+from tilesmith.ir.types import Dim, Shape, Value, next_power_of_2
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.schedule import next_power_of_2, physical_size
 from tilesmith.schedule.space.fragments import (
     BlockSizeFragment,
     BooleanFragment,
@@ -86,7 +85,7 @@ class TileSizes:
         """The physical size of one dimension."""
         if self.rolled and dim in self.rolled:
             return self.rolled[dim]
-        return physical_size(dim, self.symbols, self.padded)
+        return dim.physical(self.symbols, self.padded)
 
     def numel(self, shape: Shape) -> int:
         """The physical number of elements of a tile."""

@@ -22,11 +22,10 @@ from tilesmith.exc import (
 )
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, next_power_of_2
+from tilesmith.schedule.config import KEYS, KEYS_BY_NAME
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline, LoopAxis
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.fragments import Fragment
-from tilesmith.schedule.space.keys import KEYS
 
 MAX_STATIC_TRIPS = 8
 
@@ -197,17 +196,16 @@ def label_of_access(op: Load | Store | Atomic) -> str:
     return f"{op.name} of {op.tensor.name or 'a tensor'}{place}"
 
 
-def entry_of(
-    values: Mapping[str, Any], key: str, owners: Sequence[object], owner: object, default: Any
-) -> Any:
-    """The entry of a list that is about a loop or an access; the default where there is none."""
+def entry_of(values: Mapping[str, Any], key: str, owners: Sequence[object], owner: object) -> Any:
+    """The entry of a list that is about a loop or an access; the neutral one if there is none."""
     pairs = zip(owners, values.get(key) or ())
-    return next((item for other, item in pairs if other is owner), default)
+    found = (item for other, item in pairs if other is owner)
+    return next(found, KEYS_BY_NAME[key].neutral)
 
 
 def is_flattened(entries: Entries, values: Mapping[str, Any], loop: AnyLoop | None) -> bool:
     """Whether the loop's axes are merged into one."""
-    return bool(entry_of(values, "flatten_loops", entries.flattened, loop, False))
+    return bool(entry_of(values, "flatten_loops", entries.flattened, loop))
 
 
 def is_static(entries: Entries, values: Mapping[str, Any], loop: AnyLoop) -> bool:

@@ -135,10 +135,13 @@ def _csv_line(values: tuple[object, ...]) -> str:
 def choose_listeners(options: TuneOptions) -> tuple[Listener, ...]:
     """Log, progress bar, tables, and the picture and page that are made at the end."""
     is_quiet = options.log_level > logging.INFO
-    bar = make_progress(is_enabled=options.has_progress_bar and not is_quiet)
+    settings = options.settings
+    bar = make_progress(is_enabled=settings.autotune_progress_bar and not is_quiet)
     # The bar is gone before the log says how it ended.
     found: list[Listener] = [] if bar is None else [bar]
-    found.append(LogListener(options.log_level, tells_failures=options.tells_failures))
-    if options.log_path is not None:
-        found += [TableListener(options.log_path), ReportListener(options.log_path)]
+    tells_failures = not settings.autotune_ignore_errors
+    found.append(LogListener(options.log_level, tells_failures=tells_failures))
+    if settings.autotune_log is not None:
+        prefix = Path(settings.autotune_log)
+        found += [TableListener(prefix), ReportListener(prefix)]
     return tuple(found)

@@ -23,9 +23,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import SearchLog, config_text, short_text, stored_text
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart, time_in_finals
-from tilesmith.tune.result import Final, TuneResult, summarize_rejected
-
-BEYOND_ROOFLINE = "beyond the estimated roofline"
+from tilesmith.tune.result import Final, TuneResult, roofline_text, summarize_rejected
 
 
 class LogListener:
@@ -160,17 +158,6 @@ def best_text(result: TuneResult, final: Final | None, default: Config | None) -
     elif default_ms is not None:
         parts.append(compare_text(result.ms, default_ms))
     return ", ".join(filter(None, parts))
-
-
-def roofline_text(roofline_ms: float, ms: float) -> str:
-    """How near a time is to the roofline, which is an estimate and may be beaten.
-
-    Example:
-        >>> roofline_text(0.9, 1.0), roofline_text(1.2, 1.0)
-        ('90% of the roofline', 'beyond the estimated roofline')
-    """
-    share = roofline_ms / ms
-    return f"{percent_text(share)} of the roofline" if share < 1.005 else BEYOND_ROOFLINE
 
 
 def compare_text(ms: float, default_ms: float) -> str:

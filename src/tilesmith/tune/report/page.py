@@ -24,8 +24,7 @@ from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
 from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
-from tilesmith.tune.report.log import roofline_text
-from tilesmith.tune.result import TuneResult, rejections
+from tilesmith.tune.result import TuneResult, rejections, roofline_text
 
 NUM_BEST = 20
 PACKAGES = ("tilesmith", "torch", "triton", "llvmlite", "numpy")

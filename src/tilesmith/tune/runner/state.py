@@ -26,8 +26,8 @@ from tilesmith.lab.processes.channel import LastReply, describe_error
 from tilesmith.lab.workload.binding import Binding
 from tilesmith.lab.workload.loading import Snapshot, Workload, load_expected
 from tilesmith.numerics.judge import Judge
-from tilesmith.numerics.judge_report import Tolerance
 from tilesmith.numerics.oracle import NoReferenceError, OracleOptions, Reference, work_out_reference
+from tilesmith.numerics.tolerance import Tolerance
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune import jobs
 from tilesmith.tune.runner.build import cache_dir, triton_dir
@@ -236,76 +236,67 @@ class RunnerState:
     """Answers jobs one after the other. The first must be a PrepareJob."""
 
     def __init__(self) -> None:
-        self._loaded: LoadedWorkload | None = None
+        self._checker: Checker | None = None
+        self._right: dict[str, tuple[TimedWork, Binding]] = {}
+        """Candidates of the workload that may be timed, by key."""
 
     def handle(self, job: jobs.RunnerJob) -> Any:
         """The reply to a job; a LastReply if the device is lost."""
         if isinstance(job, jobs.PrepareJob):
-            self._loaded = None
-            self._loaded, reply = prepare(job)
+            self._drop()
+            self._checker, reply = prepare(job)
             return reply
         if isinstance(job, jobs.ReleaseJob):
-            self._loaded = None
+            self._drop()
             gc.collect()
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
             return None
-        if self._loaded is None:
+        if self._checker is None:
             raise ValueError(f"{type(job).__name__} before a workload was prepared")
-        return self._loaded.handle(job)
-
-
-class LoadedWorkload:
-    """One workload with its candidates."""
-
-    def __init__(self, workload: Workload, place: LaunchPlace, checker: Checker) -> None:
-        self._workload = workload
-        self._place = place
-        self._checker = checker
-        self._right: dict[str, tuple[TimedWork, Binding]] = {}
-        """Candidates that may be timed, by key."""
-
-    def handle(self, job: jobs.RunnerJob) -> Any:
-        """The reply to a job about a candidate."""
         if isinstance(job, jobs.CheckJob):
-            return self._check(job)
+            return self._check(job, self._checker)
         if isinstance(job, jobs.TimeJob):
-            return self._time(job)
+            return self._time(job, self._checker.place)
         if isinstance(job, jobs.ForgetJob):
-            return self._forget(job)
+            return self._forget(job, self._checker.workload)
         raise TypeError(f"not a job of a runner: {type(job).__name__}")
 
-    def _check(self, job: jobs.CheckJob) -> jobs.CheckReply | LastReply:
-        binding = job.program.binding
-        checked = self._checker.check(job)
+    def _drop(self) -> None:
+        self._checker = None
+        self._right.clear()
+
+    def _check(self, job: jobs.CheckJob, checker: Checker) -> jobs.CheckReply | LastReply:
+        binding, workload = job.program.binding, checker.workload
+        checked = checker.check(job)
         if checked.launch is not None:
-            must_restore = self._workload.must_restore(binding)
-            restore = partial(self._workload.restore_read, binding) if must_restore else None
+            must_restore = workload.must_restore(binding)
+            restore = partial(workload.restore_read, binding) if must_restore else None
             work = TimedWork(checked.launch.run, restore, checked.reply.first_ms)
             self._right[job.program.key] = (work, binding)
         return LastReply(checked.reply) if checked.is_device_lost else checked.reply
 
-    def _time(self, job: jobs.TimeJob) -> jobs.TimeReply | LastReply:
+    def _time(self, job: jobs.TimeJob, place: LaunchPlace) -> jobs.TimeReply | LastReply:
         unknown = [key for key in job.keys if key not in self._right]
         if unknown or not job.keys:
             raise KeyError(f"not checked in this process: {', '.join(unknown) or 'no key at all'}")
         works = [self._right[key][0] for key in job.keys]
         try:
-            return time_works(works, job, self._place)
+            return time_works(works, job, place)
         except Exception as error:
-            if is_device_lost(self._place):
+            if is_device_lost(place):
                 return LastReply(describe_error(error))
             raise
 
-    def _forget(self, job: jobs.ForgetJob) -> None:
+    def _forget(self, job: jobs.ForgetJob, workload: Workload) -> None:
         dropped = [self._right.pop(key)[1] for key in job.keys if key in self._right]
         in_use = {binding.extra_storages for _, binding in self._right.values()}
         for binding in dropped:
             if binding.extra_storages not in in_use:
-                self._workload.forget(binding)
+                workload.forget(binding)
 
 
-def prepare(job: jobs.PrepareJob) -> tuple[LoadedWorkload, jobs.PrepareReply]:
+def prepare(job: jobs.PrepareJob) -> tuple[Checker, jobs.PrepareReply]:
     """Load a workload and find out what is right."""
     place = LaunchPlace(torch.device(job.device), cache_dir(), job.num_threads)
     if place.is_asynchronous:
@@ -326,7 +317,7 @@ def prepare(job: jobs.PrepareJob) -> tuple[LoadedWorkload, jobs.PrepareReply]:
     checker = Checker(workload, place, find_fault, may_differ=may_differ)
     reference_s = time.perf_counter() - loaded
     reply = replace(reply, loading_s=loaded - started, reference_s=reference_s)
-    return LoadedWorkload(workload, place, checker), reply
+    return checker, reply
 
 
 def _depends_on_order(op: Operation) -> bool:

@@ -16,8 +16,7 @@ from random import Random
 from typing import Any, Protocol
 
 from tilesmith.exc import InvalidConfig
-from tilesmith.schedule.config import Config
-from tilesmith.schedule.space.keys import STRUCTURE
+from tilesmith.schedule.config import STRUCTURE, Config
 from tilesmith.schedule.space.slots import Dimension
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome

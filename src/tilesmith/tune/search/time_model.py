@@ -15,9 +15,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tilesmith.schedule.config import Config
+from tilesmith.schedule.config import KEYS_BY_NAME, Config
 from tilesmith.schedule.space.fragments import BooleanFragment, EnumFragment
-from tilesmith.schedule.space.keys import KEYS_BY_NAME
 from tilesmith.schedule.space.slots import Dimension
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.search.candidate_pool import structure_of

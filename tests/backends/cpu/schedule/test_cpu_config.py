@@ -23,11 +23,10 @@ from tilesmith.exc import (
     UnsupportedConfigKeys,
 )
 from tilesmith.ir.types import Dim
-from tilesmith.schedule.config import Config
+from tilesmith.schedule.config import KEYS, Config, is_reserved
 from tilesmith.schedule.model.estimates import NO_CODE
 from tilesmith.schedule.schedule import CpuOptions
 from tilesmith.schedule.space.fragments import PowerOfTwoFragment
-from tilesmith.schedule.space.keys import KEYS, is_reserved
 
 CPU_KEYS = ("cpu_threads", "cpu_unroll", "cpu_streaming_stores", "cpu_schedule")
 GPU_CONFIG = Config(

@@ -11,8 +11,8 @@ import torch
 
 from tests.backends.cpu.schedule.cpu_runs import CASES, MACHINE, CpuKernel, spec_at, spec_on
 from tests.lowering import schedule_function
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.targets import parse_target
 
 F32, BF16 = torch.float32, torch.bfloat16

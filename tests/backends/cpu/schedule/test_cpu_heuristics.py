@@ -9,10 +9,10 @@ import torch
 
 import tilesmith as helion
 from tests.backends.cpu.schedule.cpu_runs import CASES, MACHINE, spec_at
+from tests.ir_parser import parse_function
 from tests.schedule import programs
 from tests.specs import config_spec
 from tilesmith.backends.cpu.schedule.rules import has_uneven_programs, largest_streamed_bytes
-from tilesmith.ir.parser import parse_function
 from tilesmith.schedule.facts.outline import FunctionOutline
 
 SMALL_MACHINE = replace(

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+import tilesmith
 from examples.attention import attention
+from examples.fp8_gemm import fp8_gemm
 from examples.layer_norm import layer_norm_fwd
 from examples.matmul import matmul
 from examples.matmul_layernorm import matmul_layernorm
 from examples.softmax import softmax, softmax_two_pass
-from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.backends.triton.build import LaunchArgument, Pointer, build_kernel, compile_artifact
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.model.estimates import RegisterPressure
@@ -171,3 +173,22 @@ def test_pressure_tells_spilling_configs_apart(row: Any):
         assert use.pressure is RegisterPressure.LOW
     if registers > 200:
         assert use.pressure is not RegisterPressure.LOW
+
+
+@pytest.mark.parametrize("blocks", [[64, 128, 128], [16, 256, 128]])
+def test_room_for_operands_whose_strides_a_launch_tells(blocks: list[int]) -> None:
+    """Triton lets them arrive ahead where strides are multiples of 16 bytes."""
+    fp8 = torch.float8_e4m3fn
+    x, y, scale = empty(64, 256, dtype=fp8), empty(256, 256, dtype=fp8).t(), torch.tensor(1.0)
+    kernel = tilesmith.kernel(fp8_gemm.fn, static_shapes=False)
+    bound = kernel.bind((x, y, scale.to("meta"), scale.to("meta")), target="cuda:90")
+    normal = bound.config_spec.normalize(config(blocks, 4, 3))
+    artifact = bound.to_artifact(normal)
+    spelled = {"f8e4m3": "float8_e4m3fn", "f32": "float32", "f16": "float16"}
+    arguments: dict[str, LaunchArgument] = {
+        p.name: Pointer(spelled[p.dtype], 0, 1 << 20) if p.is_tensor else 256
+        for p in artifact.parameters
+    }
+    actual = build_kernel(artifact, arguments).metadata.shared
+    expected = bound.config_spec.resources(normal).shared_bytes
+    assert actual <= expected <= actual + ALLOWANCE

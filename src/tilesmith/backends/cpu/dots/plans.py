@@ -167,68 +167,52 @@ def plan_dot(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> 
         return _plan_tiles(lhs, rhs, problem)
     if problem.has_byte_products and problem.dtype == I32 and lhs.dtype == I8:
         return _plan_bytes(lhs, rhs, problem)
-    m, n, k = problem.bounds
-    dtype = problem.dtype
+    (m, n, _), dtype = problem.bounds, problem.dtype
     reads_lhs = _is_near(lhs, dtype)
     most_rows = shapes.MAX_ROWS_IN_PLACE if reads_lhs else shapes.MAX_ROWS
     block = shapes.register_block(problem.lanes, dtype, (m, n), most_rows, rhs.panel)
-    most = _DEPTH_BYTES // dtype.itemsize
-    depth = min(most, max(k or most, 1))
-    rows = _LHS_BYTES // (depth * dtype.itemsize * block.packed_rows)
+    packed = Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes)
+    panels = Packing(rhs.dtype, dtype, block.columns, block.columns, block.lanes)
     reads_rhs = rhs.panel > 0 or reads_in_place(rhs, (m, dtype), block)
-    return DotPlan(
-        block,
-        Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes),
-        Packing(rhs.dtype, dtype, block.columns, block.columns, block.lanes),
-        _orders(lhs, rhs),
-        reads_lhs,
-        reads_rhs,
-        depth,
-        _whole_blocks(m, rows, block),
-        0 if rhs.panel else 1 if reads_rhs else _count_panels(n, block),
-        _partial(problem, block),
-    )
+    depth = _depth(problem, _DEPTH_BYTES // dtype.itemsize)
+    rows = _LHS_BYTES // (depth * dtype.itemsize * block.packed_rows)
+    count = 0 if rhs.panel else 1 if reads_rhs else _count_panels(n, block)
+    orders, partial = _orders(lhs, rhs), _partial(problem, block)
+    rows = _whole_blocks(m, rows, block)
+    reads = reads_lhs, reads_rhs
+    return DotPlan(block, packed, panels, orders, *reads, depth, rows, count, partial)
 
 
 def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
-    m, n, k = problem.bounds
+    m, n, _ = problem.bounds
     block = shapes.tile_block(problem.lanes, (m, n))
-    depth = min(_MOST_TILE_DEPTH, max(k or _MOST_TILE_DEPTH, 1))
+    depth = _depth(problem, _MOST_TILE_DEPTH)
     rows = _TILE_LHS_BYTES // (2 * shapes.round_up(depth, _TILE_DEPTH) * block.rows)
-    packing = Packing(BF16, F32, block.columns, block.columns, block.lanes, group=2)
-    return DotPlan(
-        block,
-        replace(packing, width=block.rows, used=block.rows, keeps_rows=True),
-        packing,
-        _orders(lhs, rhs),
-        _has_whole_tiles(lhs, problem),
-        False,
-        depth,
-        _whole_blocks(m, rows, block),
-        _count_panels(n, block),
-        _partial(problem, block),
-    )
+    panels = Packing(BF16, F32, block.columns, block.columns, block.lanes, group=2)
+    packed = replace(panels, width=block.rows, used=block.rows, keeps_rows=True)
+    orders, partial = _orders(lhs, rhs), _partial(problem, block)
+    rows, count = _whole_blocks(m, rows, block), _count_panels(n, block)
+    reads = _has_whole_tiles(lhs, problem), False
+    return DotPlan(block, packed, panels, orders, *reads, depth, rows, count, partial)
 
 
 def _plan_bytes(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
     """Left bytes without sign times right ones with it, as the instruction wants them."""
-    m, n, k = problem.bounds
+    m, n, _ = problem.bounds
     block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel)
-    depth = min(_MOST_BYTE_DEPTH, max(k or _MOST_BYTE_DEPTH, 1))
+    depth = _depth(problem, _MOST_BYTE_DEPTH)
     rows = _LHS_BYTES // (shapes.round_up(depth, BYTES) * block.packed_rows)
-    width, used = block.packed_rows, block.rows
-    return DotPlan(
-        block,
-        Packing(lhs.dtype, I32, width, used, block.lanes, group=BYTES, is_shifted=True),
-        Packing(rhs.dtype, I32, block.columns, block.columns, block.lanes, group=BYTES),
-        _orders(lhs, rhs),
-        False,
-        rhs.panel > 0,
-        depth,
-        _whole_blocks(m, rows, block),
-        0 if rhs.panel else _count_panels(n, block),
-        _partial(problem, block),
-    )
+    panels = Packing(rhs.dtype, I32, block.columns, block.columns, block.lanes, group=BYTES)
+    sides = {"source": lhs.dtype, "width": block.packed_rows, "used": block.rows}
+    packed = replace(panels, **sides, is_shifted=True)
+    orders, partial = _orders(lhs, rhs), _partial(problem, block)
+    rows, count = _whole_blocks(m, rows, block), 0 if rhs.panel else _count_panels(n, block)
+    reads = False, rhs.panel > 0
+    return DotPlan(block, packed, panels, orders, *reads, depth, rows, count, partial)
+
+
+def _depth(problem: shapes.DotProblem, most: int) -> int:
+    return min(most, max(problem.bounds[2] or most, 1))
 
 
 def _has_whole_tiles(lhs: shapes.View, problem: shapes.DotProblem) -> bool:

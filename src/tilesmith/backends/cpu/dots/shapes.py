@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.llvm.registers import Register
-from tilesmith.dtypes import F32, DType
+from tilesmith.dtypes import DType
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,3 @@ def _vectors_for(columns: int, width: int) -> int:
     """The most vectors in a row of a block: a power of two, not many more than there are."""
     count = max(-(-columns // width), 1)
     return min(1 << (count - 1).bit_length(), _MAX_VECTORS)
-
-
-def compute_dtype(result: DType) -> DType:
-    """What a product is accumulated in."""
-    return F32 if result.is_low_precision_float else result

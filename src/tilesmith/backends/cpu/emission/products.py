@@ -12,7 +12,7 @@ from functools import reduce
 from tilesmith.backends.cpu.dots.packing import pack
 from tilesmith.backends.cpu.dots.plans import Panels, order_of
 from tilesmith.backends.cpu.dots.product import emit_dot
-from tilesmith.backends.cpu.dots.shapes import DotProblem, View, compute_dtype
+from tilesmith.backends.cpu.dots.shapes import DotProblem, View
 from tilesmith.backends.cpu.emission.context import (
     NULL,
     RANGE_PARAMETERS,
@@ -170,7 +170,7 @@ def _emit_one(context: Context, product: Product, number: Register | None) -> No
     problem = DotProblem(
         extents=(context.length(m), context.length(n), context.length(k)),
         bounds=product.bounds,
-        dtype=compute_dtype(product.dtype),
+        dtype=product.dtype.computed,
         lanes=lanes,
         accumulate=_accumulates(context, product),
         scratch=context.function.scratch.take,

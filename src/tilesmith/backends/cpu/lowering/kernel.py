@@ -10,9 +10,13 @@ from tilesmith.backends.cpu.loop_ir import statements
 from tilesmith.backends.cpu.loop_ir.statements import Block, LoopAxis, Readers, Statement
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand
 from tilesmith.backends.cpu.lowering import nests
-from tilesmith.backends.cpu.lowering.ahead import find_packed_operands, find_prefetches
 from tilesmith.backends.cpu.lowering.nests import ElementLowering
-from tilesmith.backends.cpu.lowering.scopes import GridScope, KernelScope
+from tilesmith.backends.cpu.lowering.scopes import (
+    GridScope,
+    KernelScope,
+    find_packed_operands,
+    find_prefetches,
+)
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles

@@ -1,31 +1,53 @@
-"""Which record of the loop IR stands for each value, tensor and stored tile."""
+"""What lowering looks up: the record of each value, tensor and stored tile, and what is done ahead.
+
+Ahead of a program operands are packed once for all of them where several would pack the same, and
+rows are fetched: a nest that reads one for the second time finds it in the cache, so memory would
+be idle while the row of the program that comes next can come.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from math import prod
 
-from tilesmith.analysis.partial_tiles import find_partial_axes
-from tilesmith.backends.cpu.dots.shapes import compute_dtype
+from tilesmith.analysis.affine import find_affine, find_partial_axes
+from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
+from tilesmith.backends.cpu.dots.plans import BYTES, Packing, reads_in_place
+from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, register_block
+from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir.elements import Label, Tensor, Tile, Variable
-from tilesmith.backends.cpu.planning.steps import Program
+from tilesmith.backends.cpu.loop_ir.statements import Form
+from tilesmith.backends.cpu.loop_ir.whole_tiles import (
+    LEAST_PROGRAMS,
+    MOST_BYTES,
+    PackedOperand,
+    PackedTensor,
+)
+from tilesmith.backends.cpu.planning import coordinates
+from tilesmith.backends.cpu.planning.steps import Nest, Program
 from tilesmith.backends.cpu.planning.virtual_tiles import (
+    LoadedMatrix,
     VirtualTiles,
+    find_matrix,
     find_stored,
+    multiplies_bytes,
     multiplies_tiles,
 )
 from tilesmith.dtypes import DType
+from tilesmith.ir.axis_roles import Numbered
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import Loop, While
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, Loop, While
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.indexing import Arange, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.rearrangement import Select
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.types import Dim, Value
+from tilesmith.ir.traversal import definitions, walk, walk_function
+from tilesmith.ir.types import Dim, Extent, Value
 from tilesmith.schedule.schedule import Schedule
 
 
@@ -120,7 +142,7 @@ class GridScope:
         stored = ((op, find_stored(x, self.tiles)) for op in dots for x in (op.lhs, op.rhs))
         users, target = [op for op, found in stored if found is value], self.schedule.target
         is_widened = is_product or any(not multiplies_tiles(op, target) for op in users)
-        return compute_dtype(value.tile.dtype) if is_widened else value.tile.dtype
+        return value.tile.dtype.computed if is_widened else value.tile.dtype
 
 
 VIEWS = (Mask, ExpandDims, Broadcast, Reshape, Permute, Select)
@@ -146,3 +168,191 @@ def _borrowed_hints(function: Function) -> dict[Value, str]:
             pairs = zip(carried, op.body.yielded)
             found.update((new, f"new_{a.name}") for a, new in pairs if a.name and not new.name)
     return found
+
+
+_NEAR_BYTES = 512
+"""Rows so close are better read where they are, though nobody would have to pack them."""
+
+
+def find_packed_operands(scope: GridScope, grid: Grid) -> dict[Dot, PackedOperand]:
+    """The right operands of a grid's products that are packed before its programs run.
+
+    Such an operand is a matrix that the grid does not write, walked from its beginning to its end,
+    and some axis of the grid leaves it unchanged.
+    """
+    written = groups_written_in(grid.body)
+    return {} if written is None else _Finder(scope, grid).find(written)
+
+
+class _Finder:
+    def __init__(self, scope: GridScope, grid: Grid) -> None:
+        self._scope = scope
+        self._grid = grid
+        self._tiles = scope.tiles
+        self._schedule = scope.schedule
+        self._bound = scope.find_bound
+        self._ranges: dict[Value, tuple[Value, Value, str]] = {}
+        """Where the tiles of a loop begin and end, and their block."""
+        for op in (grid, *walk(grid.body)):
+            if isinstance(op, (Grid, Loop)):
+                self._ranges.update(zip(op.body.args, zip(op.begins, op.ends, op.blocks)))
+
+    def find(self, written: frozenset[AliasGroup]) -> dict[Dot, PackedOperand]:
+        found: dict[Dot, PackedOperand] = {}
+        for dot in _dots(self._grid.body):
+            is_stored = find_stored(dot.rhs, self._tiles) is not None
+            # Tile registers want another packing.
+            uses_tiles = multiplies_tiles(dot, self._schedule.target)
+            if dot.result.tile.rank != 2 or is_stored or uses_tiles:
+                continue
+            matrix = find_matrix(dot.rhs, self._tiles)
+            if matrix is None or alias_group(matrix.load.tensor) in written:
+                continue
+            operand = self._operand(dot, matrix)
+            if operand is not None:
+                found[dot] = operand
+        return found
+
+    def _operand(self, dot: Dot, matrix: LoadedMatrix) -> PackedOperand | None:
+        load = matrix.load
+        # One step along k moves one index of the matrix, one step along n the other one.
+        if matrix.steps not in (((1, 0), (0, 1)), ((0, 1), (1, 0))):
+            return None
+        axes = (0, 1) if matrix.steps[0] == (1, 0) else (1, 0)
+        places = coordinates.access_places(load, matrix.coords)
+        origins = [self._origin(places[axis]) for axis in axes]
+        begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
+        block = self._block(dot)
+        dtypes = load.tensor.tensor.dtype, dot.result.tile.dtype.computed
+        group = BYTES if multiplies_bytes(dot, self._schedule.target) else 1
+        packing = Packing(*dtypes, block.columns, block.columns, block.lanes, group)
+        limits = [load.tensor.tensor.shape[axis] for axis in axes]
+        if not all(map(self._is_whole, origins, limits, (group, packing.width))):
+            return None
+        shared = tuple(axis for axis, arg in enumerate(self._grid.body.args) if arg not in begins)
+        is_certain = self._pays(dot, load.tensor, packing, (axes, shared))
+        if is_certain is False:
+            return None
+        tensor, variable = self._scope.tensor(load.tensor), self._scope.variable
+        source = PackedTensor(tensor, axes, packing, shared, bool(is_certain))
+        k, n = (None if begin is None else variable(begin) for begin in begins)
+        return PackedOperand(source, (k, n))
+
+    def _block(self, dot: Dot) -> RegisterBlock:
+        rows, columns = map(self._bound, dot.result.tile.shape)
+        dtype = dot.result.tile.dtype.computed
+        return register_block(self._schedule.target.vector_lanes, dtype, (rows, columns))
+
+    def _pays(
+        self,
+        dot: Dot,
+        tensor: Value,
+        packing: Packing,
+        axes: tuple[tuple[int, int], tuple[int, ...]],
+    ) -> bool | None:
+        """Whether enough programs share a copy that is not too large; None: known at run time."""
+        own, shared = axes
+        counts = [self._count(axis) for axis in shared]
+        sizes = [size for size in tensor.tensor.shape if isinstance(size, int)]
+        if prod(sizes) * packing.dtype.itemsize > MOST_BYTES:
+            return False
+        rows = self._bound(dot.result.tile.shape[0])
+        block = self._block(dot)
+        strides = (tensor.tensor.strides[axis] for axis in own)
+        runtime = LType(INDEX)
+        k, n = (index(by) if isinstance(by, int) else Register(f"%{by}", runtime) for by in strides)
+        view = View(Register("null", LType(POINTER)), (k, n), packing.source)
+        product = rows, packing.dtype
+        if reads_in_place(view, product, block, _NEAR_BYTES):
+            return False
+        if None in counts or len(sizes) < tensor.tensor.rank:
+            return False if reads_in_place(view, product, block) else None
+        return prod(count or 0 for count in counts) >= LEAST_PROGRAMS
+
+    def _origin(self, place: coordinates.Place) -> Operation | None:
+        """The tile's or tensor's positions that an index is a view of."""
+        op = self._tiles.definitions.get(place[0])
+        while (
+            op is not None
+            and coordinates.is_virtual(type(op))
+            and not isinstance(op.form, Numbered)
+        ):
+            places = coordinates.operands_at(op, place[1])
+            if len(places) != 1 or isinstance(op, Load):
+                return None
+            place = places[0]
+            op = self._tiles.definitions.get(place[0])
+        return op
+
+    def _is_whole(self, origin: Operation | None, limit: Extent, multiple: int) -> bool:
+        """Whether tiles go over a whole dimension and begin at multiples of a number."""
+        if isinstance(origin, Arange):
+            (dim,) = origin.result.tile.shape
+            return limit in (dim.symbol, self._bound(dim))
+        moved = self._ranges.get(origin.begin) if isinstance(origin, TileIndex) else None
+        if moved is None:
+            return False
+        begin, end, block = moved
+        if not block or self._tiles.constant_number(begin) != 0:
+            return False
+        # A size of run time may go by another name: of the other operand's dimension.
+        is_named = self._tiles.definitions.get(end) is None and isinstance(limit, str)
+        is_covered = is_named or self._tiles.constant_number(end) == limit
+        return is_covered and self._schedule.symbols[block] % multiple == 0
+
+    def _count(self, axis: int) -> int | None:
+        grid, constant = self._grid, self._tiles.constant_number
+        begin, end = constant(grid.begins[axis]), constant(grid.ends[axis])
+        block = grid.blocks[axis]
+        if begin is None or end is None:
+            return None
+        return max(0, -(-int(end - begin) // (self._schedule.symbols[block] if block else 1)))
+
+
+def _dots(region: Region) -> Iterator[Dot]:
+    """Products that every program carries out: none in branches."""
+    for op in region.ops:
+        if isinstance(op, Dot):
+            yield op
+        elif isinstance(op, Loop):
+            yield from _dots(op.body)
+
+
+def find_prefetches(scope: GridScope, grid: Grid) -> dict[Nest, dict[Load, tuple[int, ...]]]:
+    """Which loads of which nests fetch ahead, and how far each index moves to the next program."""
+    options, tiles = scope.schedule.grids.get(grid.slot), scope.tiles
+    axis = options.order[0] if options is not None else len(grid.blocks) - 1
+    seen: set[Load] = set()
+    done: set[Load] = set()
+    found: dict[Nest, dict[Load, tuple[int, ...]]] = {}
+    for step in scope.program.steps:
+        if not isinstance(step, Nest):
+            continue
+        loads = list(_contiguous_loads(step, tiles))
+        for op in loads:
+            distance = _to_next_program(scope, op, grid, axis)
+            if op in seen and op not in done and any(distance):
+                found.setdefault(step, {})[op] = distance
+                done.add(op)
+        seen.update(loads)
+    return found
+
+
+def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
+    """Loads that go through memory element by element along the lanes."""
+    if nest.layout.form is not Form.ROWS or nest.layout.vector_axis < 0:
+        return
+    for root in nest.roots:
+        for (_, coords), op in root.closure(tiles).nodes.items():
+            if not isinstance(op, Load) or op.bases is not None:
+                continue
+            places = coordinates.access_places(op, coords)
+            if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
+                yield op
+
+
+def _to_next_program(scope: GridScope, op: Load, grid: Grid, axis: int) -> tuple[int, ...]:
+    begin, block = grid.body.args[axis], grid.blocks[axis]
+    size = scope.schedule.symbols[block] if block else 1
+    forms = [find_affine(moving, scope.tiles.definitions) for moving in op.indices]
+    return tuple(0 if form is None else dict(form.base).get(begin, 0) * size for form in forms)

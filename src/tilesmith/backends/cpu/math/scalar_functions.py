@@ -17,7 +17,8 @@ from tilesmith.backends.cpu.llvm.registers import INDEX, Register, number, regis
 from tilesmith.backends.cpu.math import elementary, exponentials
 from tilesmith.backends.cpu.math.casts import cast, round_to
 from tilesmith.backends.cpu.math.term import Term, call_libm, unless
-from tilesmith.dtypes import BOOL, F32, F64, I64, DType, ElementKind
+from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
+from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS, SCALAR_FUNCTIONS
 from tilesmith.ir.ops.reduction import ReduceKind
 
 ScalarEmitter = Callable[..., Term]
@@ -27,14 +28,9 @@ ScalarEmitter = Callable[..., Term]
 def apply(builder: Builder, fn: str, dtype: DType, args: Sequence[Register]) -> Register:
     """The function of these operands, rounded to ``dtype``; comparisons give booleans."""
     result = SCALAR_FUNCTIONS_LLVM[fn](dtype, *(Term(builder, arg) for arg in args)).register
-    if fn in _EXACT or not result.type.is_float:
+    if SCALAR_FUNCTIONS[fn].is_exact or not result.type.is_float:
         return result
     return round_to(builder, dtype, result)
-
-
-_EXACT = frozenset(
-    ["neg", "abs", "floor", "ceil", "round", "trunc", "maximum", "minimum", "fmod", "where"]
-)  # a float type holds what these make of its numbers
 
 
 def _sign(dtype: DType) -> str:
@@ -222,12 +218,10 @@ _OF_SINGLES = (
 SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     **{function.__name__: _plain(function) for function in _OF_FLOATS},
     **{function.__name__: _single(function) for function in _OF_SINGLES},
-    "neg": lambda _, x: -x,
+    **{name: _plain(PYTHON_FUNCTIONS[name]) for name in ("neg", "and", "or", "xor", "eq", "ne")},
     "abs": _absolute,
-    "floor": _rounding("floor"),
-    "ceil": _rounding("ceil"),
+    **{name: _rounding(name) for name in ("floor", "ceil", "trunc")},
     "round": _rounding("roundeven"),
-    "trunc": _rounding("trunc"),
     "sqrt": lambda _, x: x.intrinsic("sqrt"),
     "rsqrt": lambda _, x: 1.0 / x.intrinsic("sqrt"),
     "not": lambda _, x: ~x,
@@ -238,9 +232,6 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "mulhi": _multiply_high,
     "maximum": _extremum("max", "ogt", "or"),
     "minimum": _extremum("min", "olt", "and"),
-    "and": _plain(operator.and_),
-    "or": _plain(operator.or_),
-    "xor": _plain(operator.xor),
     "sub": lambda dtype, x, y: x ^ y if dtype.is_bool else x - y,
     "div": _plain(operator.truediv),
     "floordiv": _floordiv,
@@ -250,12 +241,7 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "shl": _shift_left,
     "shr": _shift_right,
     "pow": elementary.power,
-    "eq": _plain(operator.eq),
-    "ne": _plain(operator.ne),
-    "lt": _compare("lt"),
-    "le": _compare("le"),
-    "gt": _compare("gt"),
-    "ge": _compare("ge"),
+    **{name: _compare(name) for name in ("lt", "le", "gt", "ge")},
     "fma": lambda dtype, x, y, z: x.intrinsic("fma", y, z) if dtype.is_float else x * y + z,
     "where": _plain(Term.where),
 }
@@ -274,11 +260,7 @@ class Accumulation:
     @property
     def dtype(self) -> DType:
         """The type accumulated in: sums of half types in fp32."""
-        if self.kind in (ReduceKind.ANY, ReduceKind.ALL):
-            return BOOL
-        if self.kind in (ReduceKind.SUM, ReduceKind.PROD):
-            return F32 if self.result.is_low_precision_float else self.result
-        return self.source
+        return self.kind.accumulator(self.source, self.result)
 
     def start(self, lanes: int) -> State:
         """Nothing taken in yet."""
@@ -302,8 +284,7 @@ class Accumulation:
         return [self._combine(builder, state[0], x)]
 
     def _combine(self, builder: Builder, x: Register, y: Register) -> Register:
-        dtype = F32 if self.dtype.is_low_precision_float else self.dtype
-        return apply(builder, self.kind.scalar_function, dtype, [x, y])
+        return apply(builder, self.kind.scalar_function, self.dtype.computed, [x, y])
 
     def _is_better(self, builder: Builder, x: Register, y: Register) -> Register:
         """Whether ``x`` beats ``y``; NaN beats numbers."""

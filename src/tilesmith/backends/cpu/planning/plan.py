@@ -30,12 +30,12 @@ def plan_program(
 ) -> Program:
     """Order the steps of a grid's body. ``spilled`` tiles lie where a later store writes."""
     program = Program([], spilled=spilled, used=frozenset(count_uses(region)))
-    planner = RegionPlanner(region, tiles, schedule, program)
+    planner = _RegionPlanner(region, tiles, schedule, program)
     program.steps = planner.plan()
     return program
 
 
-class RegionPlanner:
+class _RegionPlanner:
     """Plans one region; nested ones get a planner of their own."""
 
     def __init__(
@@ -48,7 +48,6 @@ class RegionPlanner:
         self._order = StepOrder(tiles, schedule, program)
 
     def plan(self) -> list[Step]:
-        """The steps of all ops but the terminator."""
         for op in self._region.ops:
             self._visit(op)
         return self._order.steps
@@ -97,7 +96,6 @@ class RegionPlanner:
         self._order.add_root(root, op.results)
 
     def keep(self, value: Value, target: Value) -> None:
-        """Store a tile in the buffer of ``target``."""
         self._program.buffers.setdefault(target, None)
         op = self._tiles.definitions.get(value)
         # A carried tile has no op of its own; any will do for its place in the source.
@@ -138,7 +136,7 @@ class RegionPlanner:
         for position, (start, arg) in enumerate(zip(op.init, carried)):
             if not arg.tile.rank:
                 continue
-            dot = find_zero_start(op, position, self._tiles)
+            dot = _find_zero_start(op, position, self._tiles)
             if dot is not None and isinstance(op, Loop):
                 self._program.buffers.setdefault(arg, None)
                 self._program.starts[dot] = op
@@ -155,13 +153,13 @@ class RegionPlanner:
         uses = sum(value is start for value in values_used_by(self._region.ops))
         return start in self._region.args and uses == 1
 
-    def _nested(self, region: Region) -> RegionPlanner:
-        return RegionPlanner(region, self._tiles, self._schedule, self._program)
+    def _nested(self, region: Region) -> _RegionPlanner:
+        return _RegionPlanner(region, self._tiles, self._schedule, self._program)
 
     def _plan_body(self, region: Region, carried: tuple[Value, ...]) -> list[Step]:
         pairs = [(new, arg) for new, arg in zip(region.yielded, carried) if arg.tile.rank]
         for new, arg in pairs:
-            if takes_over(new, arg, region, self._tiles):
+            if _takes_over(new, arg, region, self._tiles):
                 self._program.aliases[new] = arg
         inner = self._nested(region)
         steps = inner.plan()
@@ -211,7 +209,7 @@ class RegionPlanner:
         return steps
 
 
-def takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> bool:
+def _takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> bool:
     """Whether a product may accumulate in the buffer of the carried tile it becomes."""
     dot = tiles.definitions.get(new)
     if not isinstance(dot, Dot) or dot not in region.ops or region.yielded.count(new) > 1:
@@ -228,7 +226,7 @@ def takes_over(new: Value, arg: Value, region: Region, tiles: VirtualTiles) -> b
     return all(order[user] <= order[dot] for user in final_users(arg, region, tiles))
 
 
-def find_zero_start(op: Loop | While, position: int, tiles: VirtualTiles) -> Dot | None:
+def _find_zero_start(op: Loop | While, position: int, tiles: VirtualTiles) -> Dot | None:
     """The product that a loop begins with zeros only to add to them; they need not be written.
 
     The loop must run, and nothing else may look at the carried tile.
@@ -239,7 +237,7 @@ def find_zero_start(op: Loop | While, position: int, tiles: VirtualTiles) -> Dot
     dot = tiles.definitions.get(new)
     if not isinstance(dot, Dot) or dot.acc is not arg:
         return None
-    is_own = takes_over(new, arg, op.body, tiles)
+    is_own = _takes_over(new, arg, op.body, tiles)
     is_fixed = not set(op.blocks) & {name for dim in arg.tile.shape for name in dim.symbols}
     uses = sum(value is arg for value in values_used_by(op.body.ops))
     ranges = zip(map(tiles.constant_number, op.begins), map(tiles.constant_number, op.ends))

@@ -139,7 +139,7 @@ class StepOrder:
 
     def add_root(self, root: Root, results: Iterable[Value]) -> None:
         """Compute a root in the earliest nest of its layout that may."""
-        layout = choose_layout(root, self._tiles, self._schedule)
+        layout = _choose_layout(root, self._tiles, self._schedule)
         accesses = self._root_accesses(root)
         first = max(self._floor, self._after_operands(root), self._after_accesses(accesses))
         if root.target is not None:
@@ -238,8 +238,7 @@ _CONTIGUOUS, _BROKEN = 4, -3
 _SHORT_AXIS = 5
 
 
-def choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout:
-    """The nest a root wants to be computed in."""
+def _choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout:
     shape = root.place[0].tile.shape
     space = coordinates.space_of(shape)
     if not root.is_keep and isinstance(root.op, Atomic):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilesmith.analysis.memory_conflicts import Access, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.dtypes import BF16, I8, I32, DType, ElementKind
+from tilesmith.dtypes import BF16, I8, I32
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -217,7 +217,9 @@ def find_matrix(value: Value, tiles: VirtualTiles) -> LoadedMatrix | None:
     op = tiles.definitions.get(value)
     while not tiles.is_stored(place[0]) and not isinstance(op, Load):
         if isinstance(op, Cast):
-            if op.bitcast or not _is_exact(op.x.tile.dtype, op.dtype):
+            source, target = op.x.tile.dtype, op.dtype
+            is_same_kind = source.is_float == target.is_float and not source.is_bool
+            if op.bitcast or not (is_same_kind and source.is_held_by(target)):
                 return None
         elif not isinstance(op, (Mask, ExpandDims, Permute, Reshape)):
             return None
@@ -236,15 +238,6 @@ def find_matrix(value: Value, tiles: VirtualTiles) -> LoadedMatrix | None:
             return None
         steps.append(tuple(step or 0 for step in moved))
     return LoadedMatrix(op, place[1], tuple(steps))
-
-
-def _is_exact(source: DType, target: DType) -> bool:
-    """Whether every value of one type is one of the other."""
-    if source.is_float != target.is_float or source.is_bool or target.is_bool:
-        return False
-    if source.kind is ElementKind.SIGNED and target.kind is ElementKind.UNSIGNED:
-        return False
-    return source.bits < target.bits and source.precision <= target.precision
 
 
 def multiplies_tiles(op: Dot, target: Target) -> bool:

@@ -14,23 +14,15 @@ from functools import reduce
 
 from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir.statements import Kernel
+from tilesmith.backends.source_writer import OPERATORS, Precedence
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, DType
-from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
+from tilesmith.ir.ops.elementwise import INFIX, SCALAR_FUNCTIONS
 from tilesmith.ir.types import Dim
 
-_CONDITIONAL, _COMPARE, _SUM, _PRODUCT, _UNARY, _ATOM = 0, 1, 6, 7, 8, 9
-OPERATORS = {
-    "eq": ("==", _COMPARE), "ne": ("!=", _COMPARE), "lt": ("<", _COMPARE), "le": ("<=", _COMPARE),
-    "gt": (">", _COMPARE), "ge": (">=", _COMPARE), "or": ("|", 2), "xor": ("^", 3), "and": ("&", 4),
-    "shl": ("<<", 5), "shr": (">>", 5), "add": ("+", _SUM), "sub": ("-", _SUM),
-    "mul": ("*", _PRODUCT), "div": ("/", _PRODUCT), "floordiv": ("//", _PRODUCT),
-    "mod": ("%", _PRODUCT),
-}  # fmt: skip
-"""Scalar functions that Python writes between their operands, and how tightly it binds them."""
 _PREFIXES = {"neg": "-", "not": "~"}
 _NAMES = {"maximum": "max", "minimum": "min"}
-_CALLED = SCALAR_FUNCTIONS.keys() - {*OPERATORS, *_PREFIXES}
+_CALLED = SCALAR_FUNCTIONS.keys() - {*INFIX, *_PREFIXES}
 FUNCTIONS = frozenset(_NAMES.get(name, name) for name in _CALLED)
 """What is written as a call, so that no variable may have these names."""
 
@@ -40,7 +32,7 @@ class Expr:
     """One expression; ``strength`` says how tightly its outermost operator binds."""
 
     text: str
-    strength: int = _ATOM
+    strength: int = Precedence.ATOM
     constant: int | float | bool | None = None
 
     def __str__(self) -> str:
@@ -57,19 +49,19 @@ def number(value: float, dtype: DType | None = None) -> Expr:
     if isinstance(value, float) and math.isfinite(value) and dtype != F64:
         text = f"{value:.9g}"
         text = text if {".", "e"} & set(text) else f"{text}.0"
-    return Expr(text, _UNARY if text.startswith("-") else _ATOM, value)
+    return Expr(text, Precedence.UNARY if text.startswith("-") else Precedence.ATOM, value)
 
 
 def function(fn: str, args: list[Expr], *, is_exact: bool = False) -> Expr:
     """A scalar function of the IR; exact sums and products may be read in any order."""
     if fn in _PREFIXES:
-        return Expr(f"{_PREFIXES[fn]}{args[0].at(_UNARY)}", _UNARY)
-    if fn not in OPERATORS:
+        return Expr(f"{_PREFIXES[fn]}{args[0].at(Precedence.UNARY)}", Precedence.UNARY)
+    if fn not in INFIX:
         return call(_NAMES.get(fn, fn), *args)
-    operator, strength = OPERATORS[fn]
-    left = args[0].at(strength + (strength == _COMPARE))
+    strength = OPERATORS[INFIX[fn]]
+    left = args[0].at(strength + (strength == Precedence.COMPARE))
     right = args[1].at(strength + (fn not in ("add", "mul") or not is_exact))
-    return Expr(f"{left} {operator} {right}", strength)
+    return Expr(f"{left} {INFIX[fn]} {right}", strength)
 
 
 def call(name: str, *args: object) -> Expr:
@@ -84,7 +76,10 @@ def element(name: str, *indices: object) -> Expr:
 
 def conditional(x: Expr, condition: Expr) -> Expr:
     """``x`` where a condition holds, else 0."""
-    return Expr(f"{x.at(_COMPARE)} if {condition.at(_COMPARE)} else 0", _CONDITIONAL)
+    return Expr(
+        f"{x.at(Precedence.COMPARE)} if {condition.at(Precedence.COMPARE)} else 0",
+        Precedence.CONDITIONAL,
+    )
 
 
 def add(x: Expr, y: Expr) -> Expr:

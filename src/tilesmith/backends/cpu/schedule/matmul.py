@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from tilesmith.backends.cpu.schedule.heuristics import PROGRAMS_PER_CORE, CpuSeed, longest
 from tilesmith.dtypes import BF16, I8
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import AttentionFact
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor
 
 MAX_K, MAX_N = 256, 512

@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from functools import reduce
 
 from tilesmith.backends.source_writer import ReservedLines, SourceWriter, format_call
-from tilesmith.backends.triton.emission.expressions import Expr, call
-from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix, identifier
+from tilesmith.backends.triton.emission.spelling import (
+    Expr,
+    Spelling,
+    axis_suffix,
+    call,
+    identifier,
+)
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -37,6 +42,8 @@ class Axis:
     end: Expr
     is_partial: bool
     place: ReservedLines
+    moment: int
+    """When the place was reserved, as the pool of names counts."""
     start_value: Value | None = None
     """The region argument that ``start`` stands for."""
     end_value: Value | None = None
@@ -46,7 +53,7 @@ class Axis:
     def indices(self, spelling: Spelling) -> Expr:
         """The index of every lane."""
         if not self._indices:
-            self._indices = spelling.names.fresh(f"offs{self.suffix}")
+            self._indices = spelling.names.fresh(f"offs{self.suffix}", self.moment)
             lanes = call("tl.arange", 0, spelling.dim(self.dim))
             self._write(self._indices, self.start + lanes)
         return Expr(self._indices, shape=(self.dim,))
@@ -55,7 +62,7 @@ class Axis:
         """Which lanes are before the end."""
         if not self._mask:
             indices = self.indices(spelling)
-            self._mask = spelling.names.fresh(f"mask{self.suffix}")
+            self._mask = spelling.names.fresh(f"mask{self.suffix}", self.moment)
             self._write(self._mask, indices.infix("<", self.end))
         return Expr(self._mask, shape=(self.dim,))
 
@@ -78,10 +85,12 @@ class AxisScope:
         self._bound: dict[str, Axis] = {}
         self._slices: dict[Dim, Axis] = {}
         self._slice_place: ReservedLines | None = None
+        self._slice_moment = 0
 
     def reserve_slices(self) -> None:
         """Index tiles of slices are written here."""
         self._slice_place = self._writer.reserve()
+        self._slice_moment = self._spelling.names.moment
         self._slices.clear()
 
     @contextmanager
@@ -111,6 +120,7 @@ class AxisScope:
                 self._spelling.extent(size),
                 is_partial=dim.constant is None or physical != dim.constant,
                 place=self._slice_place,
+                moment=self._slice_moment,
             )
         return self._slices[dim]
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import Axis, AxisScope, find_joined_values
-from tilesmith.backends.triton.emission.expressions import Expr
-from tilesmith.backends.triton.emission.spelling import Spelling, axis_suffix
+from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix
 from tilesmith.backends.triton.emission.uses import Variables, find_uses
 from tilesmith.backends.triton.emission.value_facts import (
     Multiples,
@@ -138,6 +137,7 @@ class Emitter:
             self.expr(end),
             self.facts.axes[op][position],
             self.writer.reserve(),
+            self.spelling.names.moment,
             op.body.args[position],
             end,
         )

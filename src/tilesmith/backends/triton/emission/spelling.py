@@ -1,6 +1,8 @@
-"""How parameters, sizes, shapes and types of one function are written, and what that needs.
+"""How expressions, parameters, sizes, shapes and types of one function are written.
 
-Identifiers are readable, unique and clear of what Triton gives meaning to.
+An expression has the shape that Triton gives it, which may be smaller than the IR value's: an axis
+of size 1 (or a bare scalar) is broadcast wherever the value meets a full one. Identifiers are
+readable, unique and clear of what Triton gives meaning to.
 """
 
 from __future__ import annotations
@@ -8,38 +10,140 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
+import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.artifacts import TensorDescription
-from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call, literal
+from tilesmith.backends.source_writer import OPERATORS, Precedence
 from tilesmith.diagnostics.catalogue import InternalError
-from tilesmith.dtypes import (
-    BF16,
-    BOOL,
-    F8E4M3,
-    F8E5M2,
-    F16,
-    F32,
-    F64,
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    DType,
-)  # fmt: skip
+from tilesmith.dtypes import ALL_DTYPES, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I32, DType
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.foreign import InlineTriton
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import definitions, walk_function
-from tilesmith.ir.types import Dim, Extent, TileType, Value
+from tilesmith.ir.types import ONE, Dim, Extent, Shape, TileType, Value
 from tilesmith.schedule.schedule import Schedule
+
+Number = int | float | bool
+
+
+@dataclass(frozen=True)
+class Expr:
+    """One expression. Operators are of index arithmetic: without zero terms and factors of one."""
+
+    text: str
+    precedence: Precedence = Precedence.ATOM
+    shape: Shape = ()
+    arguments: tuple[str, ...] | None = None
+    """Of a call: ``text`` is then what is called, so that a long one can be broken over lines."""
+    constant: Number | None = None
+    """The value of a literal."""
+    is_untyped: bool = False
+    """Whether Triton may see a Python number here (literal, constexpr, argument equal to 1)."""
+
+    def __str__(self) -> str:
+        return self.text if self.arguments is None else f"{self.text}({', '.join(self.arguments)})"
+
+    def at(self, precedence: Precedence) -> str:
+        """The text, in parentheses unless it binds at least this tightly."""
+        return str(self) if self.precedence >= precedence else f"({self})"
+
+    def with_shape(self, shape: Shape) -> Expr:
+        """The same text standing for another shape."""
+        return replace(self, shape=shape)
+
+    def infix(self, operator: str, rhs: Expr) -> Expr:
+        """``self operator rhs`` with the parentheses it needs."""
+        precedence = OPERATORS[operator]
+        is_comparison = precedence is Precedence.COMPARE
+        left = self.at(Precedence(precedence + is_comparison))
+        right = rhs.at(Precedence(min(precedence + 1, Precedence.ATOM)))
+        return Expr(
+            f"{left} {operator} {right}",
+            precedence,
+            broadcast_shapes(self.shape, rhs.shape),
+            is_untyped=self.is_untyped and rhs.is_untyped,
+        )
+
+    def method(self, name: str, *arguments: object) -> Expr:
+        """``self.name(arguments)``, which has the same shape."""
+        return call(f"{self.at(Precedence.ATOM)}.{name}", *arguments, shape=self.shape)
+
+    def subscript(self, axes: tuple[int, ...], shape: Shape) -> Expr:
+        """``self[:, None]``: ``axes`` are the new ones among the result's."""
+        items = ", ".join("None" if axis in axes else ":" for axis in range(len(shape)))
+        return Expr(f"{self.at(Precedence.ATOM)}[{items}]", shape=shape)
+
+    def __add__(self, other: Expr | int) -> Expr:
+        rhs = _operand(other)
+        if self.constant == 0:
+            return rhs
+        if rhs.constant is None:
+            return self.infix("+", rhs)
+        if rhs.constant == 0:
+            return self
+        if self.constant is not None:
+            return literal(self.constant + rhs.constant)
+        if rhs.constant < 0:
+            return self.infix("-", literal(-rhs.constant))
+        return self.infix("+", rhs)
+
+    def __sub__(self, rhs: Expr) -> Expr:
+        if rhs.constant == 0:
+            return self
+        if self.constant is not None and rhs.constant is not None:
+            return literal(self.constant - rhs.constant)
+        return self.infix("-", rhs)
+
+    def __mul__(self, other: Expr | int) -> Expr:
+        rhs = _operand(other)
+        if self.constant == 0 or rhs.constant == 0:
+            return literal(0)
+        if self.constant == 1:
+            return rhs
+        if rhs.constant == 1:
+            return self
+        if self.constant is not None and rhs.constant is not None:
+            return literal(self.constant * rhs.constant)
+        return self.infix("*", rhs)
+
+    def __floordiv__(self, other: Expr | int) -> Expr:
+        return self.infix("//", _operand(other))
+
+    def __mod__(self, other: Expr | int) -> Expr:
+        return self.infix("%", _operand(other))
+
+
+def _operand(value: Expr | int) -> Expr:
+    return literal(value) if isinstance(value, int) else value
+
+
+def literal(value: Number) -> Expr:
+    """A Python number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        text = 'float("nan")' if math.isnan(value) else f'float("{value}")'
+    else:
+        text = repr(value)
+    precedence = Precedence.UNARY if text.startswith("-") else Precedence.ATOM
+    return Expr(text, precedence, constant=value, is_untyped=True)
+
+
+def call(name: str, *arguments: object, shape: Shape = ()) -> Expr:
+    """A function call; arguments are turned into text."""
+    return Expr(name, shape=shape, arguments=tuple(map(str, arguments)))
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape of tiles combined lane by lane, aligned at their last axes."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(ONE,) * (rank - len(shape)) + shape for shape in shapes if shape]
+    result = (ONE,) * rank
+    for shape in padded:
+        result = tuple(b if a.is_one else a for a, b in zip(result, shape))
+    return result
 
 
 @dataclass
@@ -180,23 +284,20 @@ RESERVED = frozenset(
     | _LAUNCH_OPTIONS
 )
 
-TRITON_DTYPES = {
-    BOOL: "tl.int1", U8: "tl.uint8", U16: "tl.uint16", U32: "tl.uint32", U64: "tl.uint64",
-    I8: "tl.int8", I16: "tl.int16", I32: "tl.int32", I64: "tl.int64",
-    F8E4M3: "tl.float8e4nv", F8E5M2: "tl.float8e5",
-    F16: "tl.float16", BF16: "tl.bfloat16", F32: "tl.float32", F64: "tl.float64",
-}  # fmt: skip
-
+_FLOATS_OF_BYTES = {F8E4M3: "8e4nv", F8E5M2: "8e5"}
 SIGNATURE_DTYPES = {
-    BOOL: "i1", U8: "u8", U16: "u16", U32: "u32", U64: "u64", I8: "i8", I16: "i16", I32: "i32",
-    I64: "i64", F8E4M3: "fp8e4nv", F8E5M2: "fp8e5", F16: "fp16", BF16: "bf16", F32: "fp32",
-    F64: "fp64",
-}  # fmt: skip
+    **{dtype: dtype.name for dtype in ALL_DTYPES},
+    **{dtype: f"fp{dtype.bits}" for dtype in (F16, F32, F64)},
+    **{dtype: f"fp{rest}" for dtype, rest in _FLOATS_OF_BYTES.items()},
+    BOOL: "i1",
+}
 
 
 def triton_dtype(dtype: DType) -> str:
     """How ``triton.language`` spells an element type."""
-    return TRITON_DTYPES[dtype]
+    if dtype in _FLOATS_OF_BYTES:
+        return f"tl.float{_FLOATS_OF_BYTES[dtype]}"
+    return "tl.int1" if dtype.is_bool else f"tl.{dtype.long_name}"
 
 
 def identifier(hint: str) -> str:
@@ -225,14 +326,26 @@ class NamePool:
 
     def __init__(self) -> None:
         self._taken: set[str] = set(RESERVED)
+        self._handed_out: list[str] = []
 
-    def fresh(self, hint: str) -> str:
-        """The hint itself, or numbered when it is taken."""
+    @property
+    def moment(self) -> int:
+        """Now, for ``fresh``: later than all names handed out so far."""
+        return len(self._handed_out)
+
+    def fresh(self, hint: str, since: int | None = None) -> str:
+        """The hint itself, or numbered when it is taken.
+
+        ``since``: the moment a place was passed that the name is to be assigned at. Lines between
+        there and here may have used and released the name, and would now assign it again.
+        """
         stem = identifier(hint)
         name, counter = stem, 1
-        while name in self._taken:
+        between = () if since is None else self._handed_out[since:]
+        while name in self._taken or name in between:
             name, counter = f"{stem}_{counter}", counter + 1
         self._taken.add(name)
+        self._handed_out.append(name)
         return name
 
     def reserve(self, names: Iterable[str]) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import gcd
 
+from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.masked_lanes import find_masked_lanes
-from tilesmith.analysis.partial_tiles import find_partial_axes
 from tilesmith.dtypes import F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import AttentionFact
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor
 
 ACCUMULATOR_BYTES = 128 * 1024

@@ -15,10 +15,10 @@ from math import prod
 from typing import Any
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor
 from tilesmith.targets import Target
 
@@ -53,7 +53,7 @@ def _multiply_adds(fact: MatmulFact) -> int:
     return prod(axis.extent_or(4096) for axis in fact.axes)
 
 
-def copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list[GpuSeed]:
+def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list[GpuSeed]:
     """The tile of a seed in this form, if the kernel is such a product; else nothing."""
     facts = kernel.facts
     if len(facts.matmuls) != 1 or not _is_copyable(kernel, facts.matmuls[0]):
@@ -117,7 +117,7 @@ NS_PER_SIDE = 0.0245
 
 
 @dataclass(frozen=True)
-class TileLimits:
+class _TileLimits:
     """How large tiles and pipelines may grow."""
 
     max_m: int = 128
@@ -131,26 +131,25 @@ class TileLimits:
     num_warps: int = 4
 
 
-def tile_limits(target: Target, fact: MatmulFact) -> TileLimits:
-    """The limits for one product."""
+def _tile_limits(target: Target, fact: MatmulFact) -> _TileLimits:
     if not fact.uses_tensor_cores:
         # Each thread multiplies its own elements and K is unrolled, so tiles must be small.
-        return TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
+        return _TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
     if target.kind == "hip":
-        return TileLimits(128, 128, 64, 2, 2, 64, 65536)
+        return _TileLimits(128, 128, 64, 2, 2, 64, 65536)
     if fact.itemsize == 4 and target.capability >= 90:
         # Asynchronous products of tf32 must turn one operand around; two warps use the older
         # instructions, at more than twice the speed.
-        return TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
-    return TileLimits() if target.capability >= 90 else TileLimits(128, 128, 64, 4, 5)
+        return _TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
+    return _TileLimits() if target.capability >= 90 else _TileLimits(128, 128, 64, 4, 5)
 
 
 @dataclass(frozen=True)
-class Problem:
+class _Problem:
     """One product with its extents; fixed sides are those without a tunable block."""
 
     fact: MatmulFact
-    limits: TileLimits
+    limits: _TileLimits
     target: Target
     programs: int
     """Programs for each tile of the output (batches, splits of K)."""
@@ -163,7 +162,6 @@ class Problem:
     """Blocks whose tiles one program takes one after the other."""
 
     def sides(self, axis: Axis, extent: int, most: int) -> list[int]:
-        """The candidate sizes of one side."""
         if axis.block is None:
             return [next_power_of_2(max(16, extent))]
         whole = max(16, next_power_of_2(extent))
@@ -184,7 +182,7 @@ class Problem:
         return max(1, prod(counts))
 
     def time(self, bm: int, bn: int) -> float:
-        """Modelled time for each step of K."""
+        # For each step of K.
         walked = self.num_walked(bm, bn)
         waves = walked * -(-self.num_tiles(bm, bn) // (walked * self.target.num_sms))
         return waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn))
@@ -222,7 +220,6 @@ class Problem:
         return not limit or max(ring, bm * bn * 4) <= limit
 
     def depth(self, bm: int, bn: int) -> tuple[int, int]:
-        """The K block and the number of stages."""
         least = self.fact.min_k
         bk = max(least, power_of_2_floor(min(self.limits.max_k, self.k / 4)))
         while bk > least and not self.fits((bm, bn, bk), self.limits.ring_stages):
@@ -232,7 +229,7 @@ class Problem:
         return bk, stages
 
 
-def _seed(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> GpuSeed:
+def _seed(kernel: TargetedKernel, problem: _Problem, bm: int, bn: int) -> GpuSeed:
     fact = problem.fact
     bk, stages = problem.depth(bm, bn)
     is_hip_product = problem.target.is_cdna and fact.uses_tensor_cores
@@ -248,7 +245,7 @@ def _seed(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> GpuSeed
     )
 
 
-def _grouping(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> int:
+def _grouping(kernel: TargetedKernel, problem: _Problem, bm: int, bn: int) -> int:
     """Rows of tiles that run together: for tall outputs, and where loads are narrow."""
     rows, columns = -(-problem.m // bm), -(-problem.n // bn)
     loads = [fact for fact in kernel.facts.accesses if fact.kind == "load"]
@@ -257,14 +254,14 @@ def _grouping(kernel: TargetedKernel, problem: Problem, bm: int, bn: int) -> int
     return 2 if rows > 1 and rows >= 3 * columns else 1
 
 
-def _problem(kernel: TargetedKernel, fact: MatmulFact) -> Problem:
+def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
     stepped = {block for loop in kernel.outline.loops for block in loop.blocks}
     # Accumulators of products that run side by side share the registers. A product that another
     # loop computes again is the same tile.
     tiles = {(item.m.dim, item.n.dim, item.text) for item in kernel.facts.matmuls}
-    return Problem(
+    return _Problem(
         fact=fact,
-        limits=tile_limits(kernel.target, fact),
+        limits=_tile_limits(kernel.target, fact),
         target=kernel.target,
         programs=kernel.programs((fact.m.block, fact.n.block)),
         m=fact.m.extent_or(4096),
@@ -288,14 +285,14 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     problem = _problem(kernel, main_product(facts))
     bm, bn = problem.best_tile()
     best = _seed(kernel, problem, bm, bn)
-    copied = copied_seeds(kernel, best, problem.num_tiles(bm, bn))
+    copied = _copied_seeds(kernel, best, problem.num_tiles(bm, bn))
     seeds = [best, *copied, *_variants(kernel, problem, best)]
     if is_long(problem.fact):
         seeds = [*copied, best, *seeds[1 + len(copied) :]]
     return [_with_splits(kernel, problem, seed) for seed in seeds]
 
 
-def _with_splits(kernel: TargetedKernel, problem: Problem, seed: GpuSeed) -> GpuSeed:
+def _with_splits(kernel: TargetedKernel, problem: _Problem, seed: GpuSeed) -> GpuSeed:
     """Where programs also split K (into tuned tiles), as many splits as fill the device."""
     outer = kernel.outline.outer_bounds.get(problem.fact.k.block or "")
     if not isinstance(outer, str) or outer not in kernel.entries.blocks:
@@ -307,7 +304,7 @@ def _with_splits(kernel: TargetedKernel, problem: Problem, seed: GpuSeed) -> Gpu
     return replace(seed, blocks={**seed.blocks, outer: length})
 
 
-def _variants(kernel: TargetedKernel, problem: Problem, seed: GpuSeed) -> list[GpuSeed]:
+def _variants(kernel: TargetedKernel, problem: _Problem, seed: GpuSeed) -> list[GpuSeed]:
     """Tiles of the other shape, shallower pipelines and other warps, for a search."""
     fact = problem.fact
     found: list[GpuSeed] = []

@@ -10,11 +10,11 @@ import math
 from math import prod
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.fact_set import PointwiseFact
 from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import next_power_of_2
 from tilesmith.schedule.space.sizes import power_of_2_floor
 
 RESIDENT_ELEMENTS = 32768

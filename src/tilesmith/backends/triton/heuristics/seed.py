@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilesmith.ir.types import Dim
+from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import next_power_of_2
 
 
 def sized(*sides: tuple[Axis, int]) -> dict[str, int]:

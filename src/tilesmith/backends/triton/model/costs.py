@@ -204,8 +204,8 @@ class Numbering:
     def of(entries: Entries, values: Mapping[str, Any], grid: Grid) -> Numbering:
         """As a Config says."""
         pid_type = values.get("pid_type", "flat")
-        order = entry_of(values, "loop_orders", entries.ordered, grid, None)
-        grouping = entry_of(values, "l2_groupings", entries.grouped, grid, 1)
+        order = entry_of(values, "loop_orders", entries.ordered, grid)
+        grouping = entry_of(values, "l2_groupings", entries.grouped, grid)
         return Numbering(
             tuple(order or range(len(grid.blocks))),
             1 if pid_type == "xyz" else grouping,

@@ -6,21 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.program_work import Operand, Product, Products
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import is_persistent
+from tilesmith.schedule.schedule import LoopOptions
 from tilesmith.schedule.space.sizes import TileSizes
 from tilesmith.targets import Target
 
-
-@dataclass(frozen=True)
-class LoopUse:
-    """Stages (0: the kernel's) and unrolling of one loop."""
-
-    num_stages: int = 0
-    unroll: int = 1
+PLAIN_LOOP = LoopOptions()
 
 
 @dataclass(frozen=True)
@@ -30,14 +25,14 @@ class Launch:
     sizes: TileSizes
     num_warps: int
     num_stages: int
-    loops: Mapping[int, LoopUse]
-    """By slot."""
+    loops: Mapping[int, LoopOptions]
+    """By slot: stages (0: the kernel's) and unrolling."""
     maxnreg: int | None = None
     descriptors: frozenset[int] = frozenset()
     """Slots of loads and stores that go through descriptors, and so through shared memory."""
     store_parts: int = 1
     """In how many parts tiles are stored through descriptors."""
-    program_loop: LoopUse = LoopUse()
+    program_loop: LoopOptions = PLAIN_LOOP
     is_persistent: bool = False
     """Whether each program walks over many tiles."""
     is_fused: bool = False
@@ -63,14 +58,16 @@ def launch_of(kernel: TargetedKernel, values: Mapping[str, Any]) -> Launch:
         num_warps=values["num_warps"],
         num_stages=values["num_stages"],
         loops={
-            entry.loop.slot: LoopUse(stages[i], unrolls[i])
+            entry.loop.slot: LoopOptions(num_stages=stages[i], unroll_factor=unrolls[i])
             for i, entry in enumerate(kernel.entries.ranges)
             if not entry.is_persistent_loop
         },
         maxnreg=values.get("maxnreg"),
         descriptors=_descriptors(kernel, values),
         store_parts=values.get("epilogue_subtile") or 1,
-        program_loop=LoopUse(stages[0], unrolls[0]) if loops and stages else LoopUse(),
+        program_loop=LoopOptions(num_stages=stages[0], unroll_factor=unrolls[0])
+        if loops and stages
+        else PLAIN_LOOP,
         is_persistent=loops,
         is_fused=loops and flattens[0] is True,
     )
@@ -109,7 +106,7 @@ class OperandPipeline(Products):
             return 0
         if operand.loop is not loop:
             return launch.num_stages if launch.is_fused else 0
-        use = launch.loops.get(loop.slot, LoopUse())
+        use = launch.loops.get(loop.slot, PLAIN_LOOP)
         stages = use.num_stages or launch.num_stages
         if launch.is_fused:
             # The fused loop takes the options of the outer one first.
@@ -121,7 +118,7 @@ class OperandPipeline(Products):
         if self._target.kind == "hip" and stages == CHAINED_STAGES_HIP and is_chained:
             return 1
         ahead = stages if self.is_asynchronous(product, launch) else stages - 1
-        return ahead * max(1, use.unroll)
+        return ahead * max(1, use.unroll_factor)
 
     def _copies_itself(self, operand: Operand, launch: Launch) -> bool:
         """Whether threads move enough of a tile at once for a copy that runs by itself."""

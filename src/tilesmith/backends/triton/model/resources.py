@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from tilesmith.backends.triton.model.launch import Launch, LoopUse, OperandPipeline
+from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch, OperandPipeline
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
@@ -42,14 +42,14 @@ class _LoopUse:
 
 
 @dataclass(frozen=True)
-class SharedUse:
+class _SharedUse:
     """Bytes, and the tiles they hold at the time of the most."""
 
     bytes: int = 0
     tiles: tuple[Value, ...] = ()
 
 
-class SharedMemoryModel:
+class _SharedMemoryModel:
     """Estimates the shared memory of one function under different Configs."""
 
     def __init__(self, outline: FunctionOutline, target: Target, pipeline: OperandPipeline) -> None:
@@ -69,15 +69,14 @@ class SharedMemoryModel:
             (site.op, site.innermost) for site in outline.sites if isinstance(site.op, Store)
         )
 
-    def estimate(self, launch: Launch) -> SharedUse:
-        """Bytes under one Config."""
+    def estimate(self, launch: Launch) -> _SharedUse:
         loops: dict[Loop | None, _LoopUse] = {}
         for product in self._pipeline.products:
             use = loops.setdefault(product.loop, _LoopUse())
             self._add_product(use, product, launch)
         self._add_streams(loops, launch)
         copies = [self._first_copy(product, launch) for product in self._pipeline.products]
-        kept = [SharedUse()]
+        kept = [_SharedUse()]
         # Whether a tile is still being stored while the next program's operands arrive.
         keeps_copies = (launch.is_persistent and launch.num_stages > 1) or any(
             product.is_exact for product in self._pipeline.products
@@ -98,11 +97,11 @@ class SharedMemoryModel:
     @staticmethod
     def _at_most(
         loops: dict[Loop | None, _LoopUse],
-        copies: list[SharedUse],
-        kept: list[SharedUse],
+        copies: list[_SharedUse],
+        kept: list[_SharedUse],
         launch: Launch,
-    ) -> SharedUse:
-        copied = max(copies, key=lambda use: use.bytes, default=SharedUse())
+    ) -> _SharedUse:
+        copied = max(copies, key=lambda use: use.bytes, default=_SharedUse())
         stored = max(kept, key=lambda use: use.bytes)
         found = [copied]
         for use in loops.values():
@@ -110,9 +109,9 @@ class SharedMemoryModel:
             beside = copied.bytes if launch.is_fused and launch.num_stages > 1 else 0
             bytes_ = use.ring + max(use.scratch, beside)
             tiles = (*use.tiles, *copied.tiles) if beside > use.scratch else tuple(use.tiles)
-            found.append(SharedUse(bytes_, tiles))
+            found.append(_SharedUse(bytes_, tiles))
         largest = max(found, key=lambda use: use.bytes)
-        return SharedUse(largest.bytes + stored.bytes, (*largest.tiles, *stored.tiles))
+        return _SharedUse(largest.bytes + stored.bytes, (*largest.tiles, *stored.tiles))
 
     def _add_product(self, use: _LoopUse, product: Product, launch: Launch) -> None:
         """Kept and arriving operands add up; the others of a product are there only during it."""
@@ -164,34 +163,34 @@ class SharedMemoryModel:
         has_loops = bool(self._outline.loops or launch.sizes.rolled)
         for load, loop in self._streams:
             # Only innermost loops start loads ahead.
-            outer = LoopUse() if has_loops else launch.program_loop
-            use = outer if loop is None else launch.loops.get(loop.slot, LoopUse())
-            buffers = (use.num_stages - 1) * max(1, use.unroll)
+            outer = PLAIN_LOOP if has_loops else launch.program_loop
+            use = outer if loop is None else launch.loops.get(loop.slot, PLAIN_LOOP)
+            buffers = (use.num_stages - 1) * max(1, use.unroll_factor)
             if use.num_stages <= 1:
                 buffers = int(load.slot in launch.descriptors)
             if buffers:
                 bytes_ = tile_bytes(launch, load.result)
                 loops.setdefault(loop, _LoopUse()).add_ring(buffers * bytes_, load.result)
 
-    def _first_copy(self, product: Product, launch: Launch) -> SharedUse:
+    def _first_copy(self, product: Product, launch: Launch) -> _SharedUse:
         """AMD brings an operand that no loop changes into registers, before the loop."""
         found = [
-            SharedUse(tile_bytes(launch, operand.load.result), (operand.load.result,))
+            _SharedUse(tile_bytes(launch, operand.load.result), (operand.load.result,))
             for operand in (product.lhs, product.rhs)
             if operand.load is not None and operand.loop is not product.loop
         ]
-        return max(found, key=lambda use: use.bytes, default=SharedUse())
+        return max(found, key=lambda use: use.bytes, default=_SharedUse())
 
-    def _copy(self, store: Store, launch: Launch) -> SharedUse:
+    def _copy(self, store: Store, launch: Launch) -> _SharedUse:
         """The copy of a stored tile: for a descriptor whole, for coalescing in parts."""
         bytes_ = tile_bytes(launch, store.value)
         if store.slot in launch.descriptors:
             bytes_ = bytes_ // launch.store_parts + self._shuffled(store, launch)
-            return SharedUse(bytes_, (store.value,))
+            return _SharedUse(bytes_, (store.value,))
         shape = store.value.tile.shape
         products = self._products_of(store)
         if not products or self._target.kind == "hip":
-            return SharedUse()
+            return _SharedUse()
         if self._pipeline.is_asynchronous(products[-1], launch):
             bytes_ = _rearranged(launch, store.value)
         elif products[-1].is_exact:
@@ -199,7 +198,7 @@ class SharedMemoryModel:
             bytes_ = min(bytes_, at_once * launch.num_warps * self._target.warp_size)
         elif launch.sizes.size(shape[-1]) > launch.sizes.size(shape[-2]):
             bytes_ //= 2
-        return SharedUse(bytes_, (store.value,))
+        return _SharedUse(bytes_, (store.value,))
 
     def _products_of(self, store: Store) -> list[Product]:
         shape = store.value.tile.shape[-2:]
@@ -244,7 +243,7 @@ class ResourceModel:
         self._kernel = kernel
         self._target = kernel.target
         self.pipeline = OperandPipeline(outline, kernel.target, kernel.facts.accesses)
-        self._shared = SharedMemoryModel(outline, kernel.target, self.pipeline)
+        self._shared = _SharedMemoryModel(outline, kernel.target, self.pipeline)
         exact = {id(product.dot) for product in self.pipeline.products if product.is_exact}
         self._straight = [
             site for site in outline.sites if isinstance(site.op, Load) or id(site.op) in exact
@@ -348,5 +347,7 @@ def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
 def _copies(site: Site, launch: Launch) -> int:
     """How often the code of an op is written out."""
     loops = [loop for loop in site.loops if isinstance(loop, Loop)]
-    unrolls = [max(1, launch.loops.get(loop.slot, LoopUse()).unroll) for loop in loops]
-    return prod(unrolls) * (max(1, launch.program_loop.unroll) if launch.is_persistent else 1)
+    unrolls = [max(1, launch.loops.get(loop.slot, PLAIN_LOOP).unroll_factor) for loop in loops]
+    return prod(unrolls) * (
+        max(1, launch.program_loop.unroll_factor) if launch.is_persistent else 1
+    )

@@ -20,8 +20,9 @@ from tilesmith.backends.triton.model.costs import (
     memory_bytes,
     sector_waste,
 )
-from tilesmith.backends.triton.model.launch import Launch, LoopUse, launch_of
+from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch, launch_of
 from tilesmith.backends.triton.model.resources import ResourceModel
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.model.estimates import (
     SPILL_FROM,
     Device,
@@ -39,7 +40,6 @@ from tilesmith.schedule.model.program_work import (
     access_bytes,
 )
 from tilesmith.schedule.rules import KernelModel, TargetedKernel
-from tilesmith.schedule.schedule import is_persistent
 from tilesmith.schedule.space.sizes import TileSizes
 
 START_NS, NEXT_TILE_NS = 700.0, 200.0
@@ -66,7 +66,7 @@ WARPS_FOR_ISSUE = 8.0
 
 
 @dataclass(frozen=True)
-class LaunchCase:
+class _LaunchCase:
     """One Config as the model sees it."""
 
     launch: Launch
@@ -76,13 +76,11 @@ class LaunchCase:
 
     @property
     def sizes(self) -> TileSizes:
-        """Of tiles."""
         return self.launch.sizes
 
     @property
     def threads_per_program(self) -> int:
-        """In warps of 32."""
-        return self.launch.num_warps * 32
+        return self.launch.num_warps * 32  # warps of 32
 
     @property
     def spill_factor(self) -> float:
@@ -138,7 +136,7 @@ class GpuModel(KernelModel):
     def _predict(self, values: Mapping[str, Any], launch: Launch, use: ResourceUse) -> Prediction:
         """The time of one launch; grids of one kernel follow one another."""
         occupancy = resident_programs(self.device, launch, use)
-        case = LaunchCase(launch, use, values, occupancy)
+        case = _LaunchCase(launch, use, values, occupancy)
         parts = [self._grid(work, case) for work in self._work.grids]
         # What a launch takes besides what its programs do.
         waits = GRID_BARRIER_NS * self._work.num_barriers + CLEARING_NS * self._work.num_cleared
@@ -157,7 +155,7 @@ class GpuModel(KernelModel):
             longest.limiter if longest.total_ms > launch_ms else "the launch",
         )
 
-    def _grid(self, work: GridWork, case: LaunchCase) -> Prediction:
+    def _grid(self, work: GridWork, case: _LaunchCase) -> Prediction:
         device = self.device
         tiles = prod(self._work.programs(work, case.sizes))
         loops = is_persistent(case.values.get("pid_type", "flat"))
@@ -182,7 +180,7 @@ class GpuModel(KernelModel):
             tiles / running, occupancy, _limiter(compute, memory, latency),
         )  # fmt: skip
 
-    def _program(self, work: GridWork, case: LaunchCase, occupancy: int) -> _Busy:
+    def _program(self, work: GridWork, case: _LaunchCase, occupancy: int) -> _Busy:
         total = _Busy()
         for phase in work.phases:
             busy = self._phase(phase, case, occupancy)
@@ -196,7 +194,7 @@ class GpuModel(KernelModel):
         total.end *= case.spill_factor
         return total
 
-    def _phase(self, phase: Phase, case: LaunchCase, occupancy: int) -> _Busy:
+    def _phase(self, phase: Phase, case: _LaunchCase, occupancy: int) -> _Busy:
         """One time through the body of a loop."""
         resident = occupancy * case.launch.num_warps
         products = sum(
@@ -216,7 +214,7 @@ class GpuModel(KernelModel):
             return _Busy(work, blend((alone, arrival / ahead), 3.0))
         return _Busy(work, alone + arrival)
 
-    def _fill_ns(self, phase: Phase, case: LaunchCase) -> float:
+    def _fill_ns(self, phase: Phase, case: _LaunchCase) -> float:
         """Operands and rows from the shared cache, results on their way to it."""
         rate = self.device.l2_rate / self.device.num_sms
         moved = [
@@ -226,7 +224,7 @@ class GpuModel(KernelModel):
         ]
         return sum(moved) / rate
 
-    def _vector_ns(self, phase: Phase, case: LaunchCase) -> float:
+    def _vector_ns(self, phase: Phase, case: _LaunchCase) -> float:
         """Arithmetic on tiles, and the instructions of accesses."""
         device = self.device
         lanes = OPS_PER_ELEMENT * sum(n * self._numel(shape, case) for shape, n in phase.lanes)
@@ -237,10 +235,10 @@ class GpuModel(KernelModel):
         special_ns = special * device.num_sms / device.special_rate
         return max(plain_ns, special_ns) + UNHIDDEN * min(plain_ns, special_ns)
 
-    def _numel(self, shape: tuple[Any, ...], case: LaunchCase) -> int:
+    def _numel(self, shape: tuple[Any, ...], case: _LaunchCase) -> int:
         return case.sizes.numel(shape) * self._work.chunks(shape, case.sizes)
 
-    def _access_ops(self, access: Access, case: LaunchCase) -> float:
+    def _access_ops(self, access: Access, case: _LaunchCase) -> float:
         fact = access.fact
         if fact.slot in case.launch.descriptors and fact.kind != "atomic":
             return 0.0
@@ -250,7 +248,7 @@ class GpuModel(KernelModel):
         total = elements * self._work.chunks(fact.shape, case.sizes)
         return OPS_PER_ACCESS * total * self._work.passes(fact.shape, case.sizes) / width
 
-    def _combination_ns(self, item: Combination, case: LaunchCase) -> float:
+    def _combination_ns(self, item: Combination, case: _LaunchCase) -> float:
         """Lanes exchange what they have, then warps do through shared memory."""
         length = case.sizes.size(item.axis)
         rows = max(1, case.sizes.numel(item.shape) // length)
@@ -259,7 +257,7 @@ class GpuModel(KernelModel):
         once = SHUFFLE_NS * log2(min(lanes, 32) or 1) + BARRIER_NS * 2 * across
         return once * (self._work.chunks((item.axis,), case.sizes) if across else 1)
 
-    def _arrival(self, phase: Phase, case: LaunchCase) -> tuple[float, int]:
+    def _arrival(self, phase: Phase, case: _LaunchCase) -> tuple[float, int]:
         """How long loads take to arrive, and how many steps ahead they are started."""
         loads = [a for a in phase.accesses if a.is_load and not a.fact.is_scalar]
         if not loads:
@@ -273,10 +271,10 @@ class GpuModel(KernelModel):
         passes = max(self._work.passes(a.fact.shape, case.sizes) for a in loads)
         return latency * rolled * (passes if rolled > 1 else 1), self._ahead(phase, case)
 
-    def _ahead(self, phase: Phase, case: LaunchCase) -> int:
+    def _ahead(self, phase: Phase, case: _LaunchCase) -> int:
         if not phase.path or phase.path[-1].is_ordered:
             return 0
-        use = case.launch.loops.get(phase.path[-1].slot, LoopUse())
+        use = case.launch.loops.get(phase.path[-1].slot, PLAIN_LOOP)
         operands = [access for access in phase.accesses if access.is_operand]
         are_described = all(a.fact.slot in case.launch.descriptors for a in operands)
         if case.launch.is_fused and not are_described:

@@ -14,8 +14,13 @@ from tilesmith.analysis.effects import alias_group, exchanged_memory
 from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.triton.emission.axes import conjunction, index_terms
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
-from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.emission.spelling import (
+    Expr,
+    broadcast_shapes,
+    call,
+    literal,
+    triton_dtype,
+)
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import I64
 from tilesmith.ir.ops.indexing import Full

@@ -6,27 +6,27 @@ import re
 from collections.abc import Sequence
 
 from tilesmith.backends.triton.emission.axes import Axis, start_name
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, broadcast_shapes, call, literal
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import If, Loop, While
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, While, Yield
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.types import Dim, Value
 from tilesmith.schedule.schedule import LoopOptions
 
 
-def emit_full(emitter: Emitter, op: Full) -> None:
+def _emit_full(emitter: Emitter, op: Full) -> None:
     """A constant is written where it is used; Triton broadcasts it."""
     dtype = op.result.tile.dtype
     value = float(op.value) if dtype.is_float else op.value
     emitter.alias(op.result, literal(bool(value) if dtype.is_bool else value))
 
 
-def emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
+def _emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
     """The indices of a tile, shared by all its users when the tile is that of an enclosing loop."""
     axis = emitter.scope.find(op.block)
     if axis is not None and axis.start_value is op.begin:
@@ -37,7 +37,7 @@ def emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
     emitter.define(op.result, convert(expr, op.begin.tile.dtype, op.result.tile.dtype))
 
 
-def emit_arange(emitter: Emitter, op: Arange) -> None:
+def _emit_arange(emitter: Emitter, op: Arange) -> None:
     """The lanes of an axis; those of slices are shared."""
     dim = op.result.tile.shape[0]
     is_slice = len(dim.factors) == 1 and not emitter.function.is_block(str(dim.factors[0]))
@@ -67,13 +67,12 @@ def _lanes(emitter: Emitter, dim: Dim) -> Expr:
     return call("tl.arange", 0, emitter.spelling.dim(dim), shape=(dim,))
 
 
-def emit_block_size(emitter: Emitter, op: BlockSize) -> None:
-    """The module constant of a block."""
+def _emit_block_size(emitter: Emitter, op: BlockSize) -> None:
     name = emitter.spelling.block_name(op.block)
     emitter.alias(op.result, Expr(name, is_untyped=True))
 
 
-def emit_mask(emitter: Emitter, op: Mask) -> None:
+def _emit_mask(emitter: Emitter, op: Mask) -> None:
     """Reset invalid lanes, or nothing when no lane can be invalid or the load did it already."""
     x = emitter.expr(op.x)
     mask = None
@@ -90,12 +89,12 @@ def emit_mask(emitter: Emitter, op: Mask) -> None:
         emitter.define(op.result, call("tl.where", mask, value, fill, shape=whole))
 
 
-def emit_part(emitter: Emitter, op: Operation) -> None:
+def _emit_part(emitter: Emitter, op: Operation) -> None:
     """Of what is emitted as a part: yields with the op around them, grids with the function."""
     raise InternalError(loc=op.loc, problem=f"a {op.name} in the wrong place")
 
 
-def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
+def _assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
     """Assign variables as if at once: none is overwritten while another still needs it."""
     pending = [(name, expr) for name, expr in pairs if str(expr) != name]
     while pending:
@@ -113,7 +112,7 @@ def assign_all(emitter: Emitter, pairs: Sequence[tuple[str, Expr]]) -> None:
             pending.append((name, Expr(saved)))
 
 
-class ResultVariables:
+class _ResultVariables:
     """The variables of an op's results, which its regions assign."""
 
     def __init__(self, emitter: Emitter, op: Operation, names: Sequence[str]) -> None:
@@ -122,23 +121,21 @@ class ResultVariables:
         self._names = names
 
     @staticmethod
-    def of_carried(emitter: Emitter, op: Operation, init: Sequence[Value]) -> ResultVariables:
+    def of_carried(emitter: Emitter, op: Operation, init: Sequence[Value]) -> _ResultVariables:
         """Variables that hold the first of the carried values now."""
         names = [_carried_name(emitter, op, *pair) for pair in zip(op.results, init)]
-        carried = ResultVariables(emitter, op, names)
+        carried = _ResultVariables(emitter, op, names)
         carried.assign(init)
         return carried
 
     def bind_arguments(self, region: Region) -> None:
-        """Let the region's carried arguments use the variables."""
         args = region.args[len(region.args) - len(self._names) :]
         for arg, name in zip(args, self._names):
             self._emitter.bind(arg, name)
 
     def assign(self, values: Sequence[Value]) -> None:
-        """Have the variables hold these values."""
         exact = [self._emitter.exact(value) for value in values]
-        assign_all(self._emitter, list(zip(self._names, exact)))
+        _assign_all(self._emitter, list(zip(self._names, exact)))
 
     def emit(self, region: Region) -> None:
         """Emit a region; where possible what it yields is computed in the variables."""
@@ -166,9 +163,9 @@ def _carried_name(emitter: Emitter, op: Operation, result: Value, before: Value)
     return name
 
 
-def emit_loop(emitter: Emitter, op: Loop) -> None:
+def _emit_loop(emitter: Emitter, op: Loop) -> None:
     """One ``for`` per axis; the carried values go through all of them."""
-    carried = ResultVariables.of_carried(emitter, op, op.init)
+    carried = _ResultVariables.of_carried(emitter, op, op.init)
     options = emitter.schedule.loops.get(op.slot, LoopOptions())
     order = options.order if len(options.order) == op.rank else tuple(range(op.rank))
     _LoopEmission(emitter, op, options, carried).emit_axes(list(order), {})
@@ -177,7 +174,7 @@ def emit_loop(emitter: Emitter, op: Loop) -> None:
 
 class _LoopEmission:
     def __init__(
-        self, emitter: Emitter, op: Loop, options: LoopOptions, carried: ResultVariables
+        self, emitter: Emitter, op: Loop, options: LoopOptions, carried: _ResultVariables
     ) -> None:
         self._emitter = emitter
         self._op = op
@@ -256,10 +253,10 @@ def _is_wide(emitter: Emitter, bound: Value) -> bool:
     return bound.tile.dtype.bits == I64.bits
 
 
-def emit_if(emitter: Emitter, op: If) -> None:
+def _emit_if(emitter: Emitter, op: If) -> None:
     """Both arms assign the results; an arm that changes nothing is left out."""
     names = [_result_name(emitter, op, slot) for slot in range(len(op.results))]
-    variables = ResultVariables(emitter, op, names)
+    variables = _ResultVariables(emitter, op, names)
     arms = ((f"if {emitter.expr(op.condition)}", op.then), ("else", op.otherwise))
     for header, region in arms:
         with emitter.writer.block(header, optional=region is op.otherwise):
@@ -288,9 +285,9 @@ def _continued(emitter: Emitter, op: If, before: Value) -> str | None:
     return name if is_whole else None
 
 
-def emit_while(emitter: Emitter, op: While) -> None:
+def _emit_while(emitter: Emitter, op: While) -> None:
     """A pure condition stands in the header; one that reads memory is computed before each turn."""
-    carried = ResultVariables.of_carried(emitter, op, op.init)
+    carried = _ResultVariables.of_carried(emitter, op, op.init)
     # What the condition yields is no carried value: it must not take a variable of one.
     carried.bind_arguments(op.condition)
     if is_expression(op.condition):
@@ -309,3 +306,17 @@ def emit_while(emitter: Emitter, op: While) -> None:
 def _emit_condition(emitter: Emitter, op: While, name: str) -> None:
     emitter.region(op.condition)
     emitter.assign(name, emitter.exact(op.condition.yielded[0]))
+
+
+RULES: Rules = {
+    Full: _emit_full,
+    TileIndex: _emit_tile_index,
+    Arange: _emit_arange,
+    BlockSize: _emit_block_size,
+    Mask: _emit_mask,
+    Grid: _emit_part,
+    Loop: _emit_loop,
+    While: _emit_while,
+    If: _emit_if,
+    Yield: _emit_part,
+}

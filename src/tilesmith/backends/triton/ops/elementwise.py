@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.analysis.scalar_arithmetic import convert as convert_constant
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import (
+from tilesmith.backends.source_writer import Precedence
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import (
     Expr,
-    Precedence,
     broadcast_shapes,
     call,
     literal,
+    triton_dtype,
 )
-from tilesmith.backends.triton.emission.spelling import triton_dtype
-from tilesmith.backends.triton.ops.helper_functions import uses_libdevice
+from tilesmith.backends.triton.ops.verbatim import uses_libdevice
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import INFIX, Cast, Elementwise
 
 Form = Callable[[Emitter, Sequence[Expr], DType], Expr]
 
@@ -161,15 +161,10 @@ _LIBDEVICE = (
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
 _LANGUAGE = ("log", "log2", "sin", "cos", "erf", "fma")
-_SYMBOLS = {
-    **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
-    **{"and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"},
-}
-
 SCALAR_TEMPLATES: dict[str, Template] = {
     **{name: _libdevice(name) for name in _LIBDEVICE},
     **{name: _language(name) for name in _LANGUAGE},
-    **{name: Template(_infix(symbol)) for name, symbol in _SYMBOLS.items()},
+    **{name: Template(_infix(symbol)) for name, symbol in INFIX.items()},
     "neg": Template(_negated, integer=_prefix("-")),
     "abs": Template(_function("tl.abs")),
     "floor": _language("floor", integer=_identity),
@@ -211,11 +206,6 @@ SCALAR_TEMPLATES: dict[str, Template] = {
 _PLAIN_DIVISIONS = {"floordiv": "//", "mod": "%"}
 
 
-def emit_elementwise(emitter: Emitter, op: Elementwise) -> None:
-    """Write one scalar function over its operands."""
-    emitter.define(op.result, _apply(emitter, op))
-
-
 def _apply(emitter: Emitter, op: Elementwise) -> Expr:
     args = [emitter.expr(arg) for arg in op.args]
     dtype = op.args[-1].tile.dtype
@@ -238,8 +228,7 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
     return convert(result, F32, op.result.tile.dtype)
 
 
-def emit_cast(emitter: Emitter, op: Cast) -> None:
-    """Write a conversion."""
+def _emit_cast(emitter: Emitter, op: Cast) -> None:
     expr = emitter.expr(op.x)
     source, target = op.x.tile.dtype, op.dtype
     if op.bitcast and source != target:
@@ -275,3 +264,9 @@ def _passes_through_fp32(source: DType, target: DType) -> bool:
         one.is_float and one.bits == 8 and not (other.is_float and 8 < other.bits <= 32)
         for one, other in ((source, target), (target, source))
     )
+
+
+RULES: Rules = {
+    Elementwise: lambda emitter, op: emitter.define(op.result, _apply(emitter, op)),
+    Cast: _emit_cast,
+}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilesmith.analysis.effects import is_elsewhere
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Expr, call, literal, triton_dtype
 from tilesmith.backends.triton.ops.accesses import (
     BlockAccess,
     Descriptor,
@@ -44,7 +43,7 @@ def find_block(
     return access if has_block_pointer(emitter, access) else None
 
 
-def emit_load(emitter: Emitter, op: Load) -> None:
+def _emit_load(emitter: Emitter, op: Load) -> None:
     """Read a tile; lanes outside it read as 0."""
     shape = op.result.tile.shape
     options = emitter.schedule.accesses.get(op.slot, _PLAIN)
@@ -101,7 +100,7 @@ def _hints(emitter: Emitter, op: Load) -> list[str]:
     return hints
 
 
-def emit_store(emitter: Emitter, op: Store) -> None:
+def _emit_store(emitter: Emitter, op: Store) -> None:
     """Write a tile; lanes outside it are left alone."""
     options = emitter.schedule.accesses.get(op.slot, _PLAIN)
     access = find_block(emitter, op, op.value.tile.shape, options.indexing)
@@ -146,11 +145,6 @@ def _masked(emitter: Emitter, op: Store | Atomic) -> list[str]:
     return [] if mask is None else [f"mask={mask}"]
 
 
-def emit_program_barrier(emitter: Emitter, op: ProgramBarrier) -> None:
-    """Order the memory accesses of one program's threads."""
-    emitter.writer.line("tl.debug_barrier()")
-
-
 _BITWISE = ("and", "or", "xor")
 _WORD = 0xFFFF_FFFF
 _DESCRIPTOR_ATOMICS = {
@@ -159,7 +153,7 @@ _DESCRIPTOR_ATOMICS = {
 }
 
 
-def emit_atomic(emitter: Emitter, op: Atomic) -> None:
+def _emit_atomic(emitter: Emitter, op: Atomic) -> None:
     """Read-modify-write; the previous values are kept only when they are used."""
     is_used = bool(emitter.uses.positions(op.result))
     if not is_used and _emit_descriptor_atomic(emitter, op):
@@ -255,3 +249,12 @@ def _emit_descriptor_atomic(emitter: Emitter, op: Atomic) -> bool:
     arguments = [descriptor.offsets(), str(value)]
     emitter.writer.statement(f"{descriptor.name}.atomic_{op.kind}", arguments)
     return True
+
+
+RULES: Rules = {
+    Load: _emit_load,
+    Store: _emit_store,
+    Atomic: _emit_atomic,
+    # Orders the memory accesses of one program's threads.
+    ProgramBarrier: lambda emitter, op: emitter.writer.line("tl.debug_barrier()"),
+}

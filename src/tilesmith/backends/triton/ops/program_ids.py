@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, Precedence, call, literal
-from tilesmith.backends.triton.emission.spelling import axis_suffix
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.dtypes import I32
@@ -25,7 +25,8 @@ from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier
 from tilesmith.ir.types import TensorType, Value
-from tilesmith.schedule.schedule import GridOptions, Schedule, is_persistent
+from tilesmith.schedule.config import is_persistent
+from tilesmith.schedule.schedule import GridOptions, Schedule
 
 MAX_LAUNCH_AXES = 3
 _CUS_PER_XCD = {"gfx942": 38, "gfx950": 32}
@@ -312,7 +313,7 @@ def find_tickets(function: Function) -> Value | None:
     return next((op.counts for op in inside if isinstance(op, GroupBarrier)), None)
 
 
-def emit_grid_barrier(emitter: Emitter, op: GridBarrier) -> None:
+def _emit_grid_barrier(emitter: Emitter, op: GridBarrier) -> None:
     """Wait until every program has come to this barrier."""
     barriers = [op for op in emitter.function.body.ops if isinstance(op, GridBarrier)]
     counter = emitter.function.parameters[-1].value
@@ -321,7 +322,7 @@ def emit_grid_barrier(emitter: Emitter, op: GridBarrier) -> None:
     _emit_wait(emitter, emitter.expr(counter), arrivals)
 
 
-def emit_group_barrier(emitter: Emitter, op: GroupBarrier) -> None:
+def _emit_group_barrier(emitter: Emitter, op: GroupBarrier) -> None:
     """Wait until as many programs as the op says have come to its place."""
     counter, place = emitter.expr(op.counts), offset(emitter, op.counts, (op.place,))
     if place.constant != 0:
@@ -347,3 +348,9 @@ def first_number(emitter: Emitter) -> Expr:
     assert isinstance(size, int)
     last = emitter.expr(tickets).infix("+", literal(size - 1))
     return call("tl.atomic_add", last, 1, 'sem="relaxed"', 'scope="gpu"')
+
+
+RULES: Rules = {
+    GridBarrier: _emit_grid_barrier,
+    GroupBarrier: _emit_group_barrier,
+}

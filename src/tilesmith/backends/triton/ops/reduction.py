@@ -8,9 +8,8 @@ from __future__ import annotations
 from tilesmith.analysis.product_operands import least_contracted
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import expand
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
-from tilesmith.backends.triton.emission.spelling import NamePool, triton_dtype
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region
@@ -23,7 +22,7 @@ from tilesmith.targets import Target
 _DOT_DTYPES = (F16, BF16, F32, F64, F8E4M3, F8E5M2, I8)
 
 
-def emit_dot(emitter: Emitter, op: Dot) -> None:
+def _emit_dot(emitter: Emitter, op: Dot) -> None:
     """One matrix product, by Triton's own where it takes these tiles."""
     # The type both operands are multiplied in.
     lhs, rhs = op.lhs.tile.dtype, op.rhs.tile.dtype
@@ -74,7 +73,7 @@ def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:
     Triton takes for a matrix product again, whatever its size and precision.
     """
     result = op.result.tile.dtype
-    dtype = F32 if result.is_low_precision_float else result
+    dtype = result.computed
     rank = op.lhs.tile.rank
     if op.lhs.tile.shape[-1].is_one:
         left, right = (_converted(emitter, x, dtype) for x in (op.lhs, op.rhs))
@@ -118,8 +117,7 @@ _COMBINES = {
 }
 
 
-def emit_reduce(emitter: Emitter, op: Reduce) -> None:
-    """Combine the lanes of one axis."""
+def _emit_reduce(emitter: Emitter, op: Reduce) -> None:
     x, dtype = emitter.exact(op.x), op.x.tile.dtype
     shape = op.result.tile.shape
     kind = op.reduction
@@ -153,7 +151,7 @@ def _unlike_a_product(emitter: Emitter, x: Expr, op: Reduce) -> tuple[Expr, int]
 
 
 def _sum(x: Expr, axis: int, dtype: DType, wanted: DType) -> tuple[Expr, DType]:
-    accumulated = F32 if dtype.is_low_precision_float else dtype
+    accumulated = dtype.computed
     if not dtype.is_float and (dtype.bits < 32 or wanted.bits > dtype.bits):
         accumulated = wanted if wanted.bits >= 32 else I32
     return call("tl.sum", convert(x, dtype, accumulated), axis), accumulated
@@ -164,7 +162,7 @@ def _extreme(emitter: Emitter, x: Expr, op: Reduce, dtype: DType) -> tuple[Expr,
     if not dtype.is_float and kind is not ReduceKind.PROD:
         # Triton widens small integers to 32 bits first.
         return call(_INTEGER_FUNCTIONS[kind], x, op.axis), _carrier(dtype)
-    accumulated = F32 if dtype.is_low_precision_float else dtype
+    accumulated = dtype.computed
     combine = emitter.spelling.helper(_COMBINES[kind])
     return call("tl.reduce", convert(x, dtype, accumulated), op.axis, combine), accumulated
 
@@ -186,7 +184,7 @@ def _position(emitter: Emitter, x: Expr, op: Reduce) -> Expr:
 _FUNCTIONS = {ReduceKind.SUM: "tl.cumsum", ReduceKind.PROD: "tl.cumprod"}
 
 
-def emit_scan(emitter: Emitter, op: Scan) -> None:
+def _emit_scan(emitter: Emitter, op: Scan) -> None:
     """Combine each lane with those before it along the axis."""
     dtype = op.x.tile.dtype
     wide = _carrier(dtype)
@@ -208,7 +206,7 @@ def emit_scan(emitter: Emitter, op: Scan) -> None:
     emitter.define(op.result, convert(whole, wide, dtype))
 
 
-def emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
+def _emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
     """``tl.reduce`` or ``tl.associative_scan`` with a function of its own."""
     name = "tl.associative_scan" if isinstance(op, ScanWith) else "tl.reduce"
     options = ["reverse=True"] if isinstance(op, ScanWith) and op.reverse else []
@@ -237,7 +235,7 @@ def emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
 def _carrier(dtype: DType) -> DType:
     """Half floats combine in fp32, small integers in int32, which wraps like them."""
     if dtype.is_float:
-        return F32 if dtype.is_low_precision_float else dtype
+        return dtype.computed
     return dtype if dtype.bits >= 32 else I32
 
 
@@ -283,3 +281,12 @@ def _of_valid(
         for result, (x, y) in zip(results, sides)
     ]
     return [*chosen, Expr(f"{left} | {right}")]
+
+
+RULES: Rules = {
+    Dot: _emit_dot,
+    Reduce: _emit_reduce,
+    Scan: _emit_scan,
+    ReduceWith: _emit_with,
+    ScanWith: _emit_with,
+}

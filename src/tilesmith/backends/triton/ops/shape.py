@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.expressions import Expr, call, literal
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, inserted_ones
 from tilesmith.ir.types import ONE, Dim, Shape, Value
 
 
-def emit_join(emitter: Emitter, op: Join) -> None:
+def _emit_join(emitter: Emitter, op: Join) -> None:
     """Two tiles side by side along a new last axis."""
     lhs, rhs = emitter.exact(op.lhs), emitter.exact(op.rhs)
     emitter.define(op.result, call("tl.join", lhs, rhs, shape=op.result.tile.shape))
 
 
-def emit_select(emitter: Emitter, op: Select) -> None:
+def _emit_select(emitter: Emitter, op: Select) -> None:
     """Halve the axis until one element is left: the last digit of the position goes first."""
     shape = op.result.tile.shape
     rest = emitter.schedule.physical(op.x.tile.shape[op.axis])
@@ -48,7 +48,7 @@ def _axis_to_the_end(emitter: Emitter, x: Value, axis: int) -> Expr:
     return call("tl.permute", whole, [*order, axis])
 
 
-def emit_gather(emitter: Emitter, op: Gather) -> None:
+def _emit_gather(emitter: Emitter, op: Gather) -> None:
     """Elements at given positions; positions in invalid lanes are brought into the tile."""
     dim = op.x.tile.shape[op.axis]
     index = emitter.exact(op.index)
@@ -106,7 +106,7 @@ def into_lanes(emitter: Emitter, index: Expr, dim: Dim) -> Expr:
     return lane.infix("&", literal(schedule.physical(dim) - 1))
 
 
-def emit_sort(emitter: Emitter, op: Sort) -> None:
+def _emit_sort(emitter: Emitter, op: Sort) -> None:
     """Triton sorts along the last axis; the frontend puts it there."""
     shape: Shape = op.result.tile.shape
     last = len(shape) - 1
@@ -145,14 +145,14 @@ class _Group:
         return self.old == self.new or all(f.logical == f.physical for f in factors)
 
 
-def emit_reshape(emitter: Emitter, op: Reshape) -> None:
+def _emit_reshape(emitter: Emitter, op: Reshape) -> None:
     """Row-major reinterpretation; a uniform tile has nothing to rearrange."""
     x = emitter.expr(op.x)
     old, new = op.x.tile.shape, op.result.tile.shape
     if not x.shape or old == new:
         emitter.define(op.result, x)
         return
-    axes = _new_axes(old, new)
+    axes = inserted_ones(old, new)
     if axes is not None:
         emitter.define(op.result, expanded(x, axes, len(new)))
         return
@@ -165,21 +165,6 @@ def emit_reshape(emitter: Emitter, op: Reshape) -> None:
     if not all(group.is_same for group in groups):
         whole = _moved(emitter, whole, op, groups)
     emitter.define(op.result, call("tl.reshape", whole, emitter.spelling.shape(new), shape=new))
-
-
-def _new_axes(old: Shape, new: Shape) -> tuple[int, ...] | None:
-    """The axes of size 1 that were added, if nothing else changed."""
-    if not old:
-        return None
-    position, added = 0, list[int]()
-    for axis, dim in enumerate(new):
-        if position < len(old) and dim == old[position]:
-            position += 1
-        elif dim.is_one:
-            added.append(axis)
-        else:
-            return None
-    return tuple(added) if position == len(old) else None
 
 
 def _factors(emitter: Emitter, shape: Shape) -> list[_Factor]:
@@ -274,7 +259,7 @@ def _digit(x: Expr, below: int, size: int) -> Expr:
     return x % size
 
 
-def emit_expand_dims(emitter: Emitter, op: ExpandDims) -> None:
+def _emit_expand_dims(emitter: Emitter, op: ExpandDims) -> None:
     """New axes of size 1; a scalar needs none."""
     x = emitter.expr(op.x)
     emitter.define(op.result, expanded(x, op.axes, op.result.tile.rank) if x.shape else x)
@@ -287,13 +272,7 @@ def expanded(x: Expr, axes: tuple[int, ...], rank: int) -> Expr:
     return x.subscript(axes, shape)
 
 
-def emit_broadcast(emitter: Emitter, op: Broadcast) -> None:
-    """Triton repeats axes of size 1 by itself where the tile meets a larger one."""
-    emitter.define(op.result, emitter.expr(op.x))
-
-
-def emit_permute(emitter: Emitter, op: Permute) -> None:
-    """Reorder axes."""
+def _emit_permute(emitter: Emitter, op: Permute) -> None:
     x = emitter.expr(op.x)
     if not x.shape or op.order == tuple(range(len(op.order))):
         emitter.define(op.result, x)
@@ -303,3 +282,16 @@ def emit_permute(emitter: Emitter, op: Permute) -> None:
         emitter.define(op.result, call("tl.trans", x, shape=shape))
     else:
         emitter.define(op.result, call("tl.permute", x, list(op.order), shape=shape))
+
+
+RULES: Rules = {
+    ExpandDims: _emit_expand_dims,
+    # Triton repeats axes of size 1 by itself where the tile meets a larger one.
+    Broadcast: lambda emitter, op: emitter.define(op.result, emitter.expr(op.x)),
+    Reshape: _emit_reshape,
+    Permute: _emit_permute,
+    Join: _emit_join,
+    Select: _emit_select,
+    Gather: _emit_gather,
+    Sort: _emit_sort,
+}

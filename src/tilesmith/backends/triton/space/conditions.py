@@ -10,11 +10,10 @@ from typing_extensions import override
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Dim, Shape
+from tilesmith.schedule.config import KEYS_BY_NAME, RANGE_KEYS, is_persistent
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
-from tilesmith.schedule.schedule import is_persistent
-from tilesmith.schedule.space.keys import KEYS_BY_NAME, RANGE_KEYS
 from tilesmith.schedule.space.slots import Entries, is_flattened, is_static
 
 PERSISTENT_KEYS = ("num_sm_multiplier", "maxnreg")
@@ -57,18 +56,6 @@ def _is_safe(values: Mapping[str, Any], key: str) -> bool:
     if key == "range_num_stages":
         return False
     return key != "range_unroll_factors" or values["num_stages"] == 1
-
-
-def _neutral(key: str, loop_rank: int = 0) -> Any:
-    if key == "flatten_loops":
-        return False
-    if key == "loop_orders":
-        return list(range(loop_rank))
-    if key == "l2_groupings":
-        return 1
-    if key in RANGE_KEYS:
-        return 0 if key in ("range_unroll_factors", "range_num_stages") else None
-    return KEYS_BY_NAME[key].default
 
 
 def _effective_static_ranges(entries: Entries, values: Mapping[str, Any]) -> list[bool]:
@@ -196,11 +183,7 @@ class ConfigConditions(ScheduleRules):
 
     @override
     def reset_inactive(self, entries: Entries, values: Values) -> Values:
-        result = dict(values)
-        # What others depend on comes first.
-        for key in ("flatten_loops", "loop_orders", "l2_groupings", "indexing", *RANGE_KEYS):
-            if key in values:
-                result[key] = self._reset_list(entries, result, key)
+        result = super().reset_inactive(entries, values)
         if "static_ranges" in values:
             result["static_ranges"] = _effective_static_ranges(entries, result)
         for key in (*PERSISTENT_KEYS, "xcd_remap", "epilogue_subtile"):
@@ -210,14 +193,6 @@ class ConfigConditions(ScheduleRules):
             if result.get(key) == KEYS_BY_NAME[key].default:
                 result.pop(key, None)
         return _single_warp_specialization(result)
-
-    def _reset_list(self, entries: Entries, values: Mapping[str, Any], key: str) -> list[Any]:
-        items = list(values[key])
-        for index in range(len(items)):
-            if not self.is_active(entries, values, key, index):
-                rank = len(entries.ordered[index].blocks) if key == "loop_orders" else 0
-                items[index] = _neutral(key, rank)
-        return items
 
     @override
     def check(self, values: Mapping[str, Any]) -> None:

@@ -9,10 +9,10 @@ from tilesmith.backends.triton.space.conditions import PID_TYPES, find_disallowe
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import walk
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.outline import FunctionOutline, counted_loops
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.schedule import is_persistent
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,
     EnumFragment,

@@ -1,0 +1,1 @@
+"""Kernels in graphs of torch, and what torch differentiates."""

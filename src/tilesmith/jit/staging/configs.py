@@ -1,0 +1,125 @@
+"""Which part of a kernel's config each of its stages gets."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from typing_extensions import override
+
+import tilesmith.exc as errors
+from tilesmith.frontend.source.kernel_source import is_language_call
+from tilesmith.frontend.tracing.host_session import BlockSizeInt, HostSession
+from tilesmith.ir.function import Function
+from tilesmith.jit.staging.source import StagedSource
+from tilesmith.schedule.config import PLURALS, Config
+
+STAGES = "stages"
+"""The key of a config that lists one config for each stage."""
+
+
+@dataclass
+class StageSession(HostSession):
+    """Host code of several launches: its block sizes are numbers, fixed before any trace."""
+
+    host_blocks: list[int] = field(default_factory=list[int])
+    """What host code has registered."""
+
+    @override
+    def register_block_size(
+        self, low: int, high: int, *, is_runtime_size: bool = False
+    ) -> BlockSizeInt:
+        """The number that the config has for it, or the default."""
+        size = super().register_block_size(low, high, is_runtime_size=is_runtime_size)
+        self.host_blocks.append(int.__int__(size))
+        return self.host_blocks[-1]  # type: ignore[return-value]
+
+
+def num_slots(function: Function) -> int:
+    """How many block sizes a config of the function has."""
+    return max((b.slot + 1 for b in function.blocks if b.slot is not None), default=0)
+
+
+class StageConfigs:
+    """Splits configs of one kernel.
+
+    ``block_sizes`` lists those that host code registers, then those of each stage as they stand in
+    the source. Other keys that are no lists go to all stages.
+    """
+
+    def __init__(self, source: StagedSource) -> None:
+        self._stages = source.stages
+        self._counts = [stage.num_blocks for stage in source.stages]
+        function = source.source.function
+        nodes = list(ast.walk(source.source.tree))
+        self._num_registered = sum(
+            is_language_call(node, ("register_block_size",), function) for node in nodes
+        )
+        calls = [n for n in nodes if is_language_call(n, ("register_tunable",), function)]
+        self._tunables = {
+            part.value for n in calls for part in ast.walk(n) if isinstance(part, ast.Constant)
+        }
+        """Names of what host code registers: keys that are not for stages."""
+
+    def note(self, number: int, count: int) -> None:
+        """A stage has been traced: it takes this many block sizes."""
+        self._counts[number] = count
+
+    def host_blocks(self, config: Config) -> dict[int, int]:
+        """Block sizes that host code registers, by slot."""
+        return dict(enumerate(self._blocks(config)[: self._num_registered]))
+
+    def of_stage(self, config: Config, number: int) -> Config:
+        """The config of one stage."""
+        if STAGES in config:
+            return self._listed(config, number)
+        given = {name: v for name, v in config.items() if name not in self._tunables}
+        blocks = self._blocks(config)
+        lists = [name for name, value in given.items() if isinstance(value, list)]
+        others = [name for name in lists if PLURALS.get(name, name) != "block_sizes"]
+        if others:
+            raise errors.InvalidConfig(
+                problem=f"`{others[0]}` has entries for one launch, the kernel has "
+                f"{len(self._stages)}",
+                fix=f"give one config for each launch: Config({STAGES}=[Config(...), ...])",
+            )
+        self._check_length(blocks)
+        start = self._num_registered + sum(self._counts[:number])
+        part = blocks[start : start + self._counts[number]]
+        kept = {name: v for name, v in given.items() if PLURALS.get(name, name) != "block_sizes"}
+        return Config(**kept, **({"block_sizes": part} if part else {}))
+
+    def _blocks(self, config: Config) -> list[int]:
+        given: Any = config.get("block_sizes", config.get("block_size", []))
+        return list(given) if isinstance(given, list) else [given]
+
+    def _listed(self, config: Config, number: int) -> Config:
+        listed = config[STAGES]
+        if len(listed) != len(self._stages):
+            raise errors.InvalidConfig(
+                problem=f"`{STAGES}` has {len(listed)} entries, the kernel has "
+                f"{len(self._stages)} launches",
+                fix=f"give one config for each of {self._places()}",
+            )
+        entry: Mapping[str, Any] = listed[number] or {}
+        return Config.from_dict(entry)
+
+    def _check_length(self, blocks: list[int]) -> None:
+        needed = self._num_registered + sum(self._counts)
+        if blocks and len(blocks) != needed:
+            raise errors.InvalidConfigLength(
+                key="block_sizes",
+                given=len(blocks),
+                needed=needed,
+                slots=self._places(),
+                fix=f"list the block sizes of all launches in the order of the source, or give one "
+                f"config for each: Config({STAGES}=[Config(...), ...])",
+            )
+
+    def _places(self) -> str:
+        """Where block sizes are needed, and how many."""
+        registered = [f"host code ({self._num_registered})"] if self._num_registered else []
+        stages = zip(self._stages, self._counts)
+        return ", ".join([*registered, *(f"line {stage.line} ({n})" for stage, n in stages)])

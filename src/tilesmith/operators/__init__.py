@@ -1,0 +1,1 @@
+"""Kernels as operators of torch: one node in graphs, with a schema and a fake implementation."""

@@ -1,0 +1,219 @@
+"""Calls of kernels inside graphs.
+
+``tilesmith::call`` stands for a call of any kernel, with arguments of any structure. Dynamo traces
+``GraphCalls.call`` and puts it into its graph; run, it becomes the kernel's own operator, which is
+made when the first of its calls is seen. Its result is a list of tensors; what belongs to them is
+learned at the same time and found under the same text.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+
+import tilesmith.exc as errors
+from tilesmith.operators.operator import NAMESPACE, KernelOperator, plan_operator
+from tilesmith.operators.outline import KernelHost, result_of
+from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
+
+_LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
+
+
+class Plan:
+    """What calls of one structure become: an operator, or a call outside of the graph."""
+
+    def __init__(
+        self,
+        operator: KernelOperator | None,
+        outside: Callable[..., Any] | None = None,
+        obstacle: str = "",
+    ) -> None:
+        self.operator = operator
+        self.outside = outside
+        """Runs the kernel where the graph ends, because it cannot be an operator."""
+        self.obstacle = obstacle
+        """Why it cannot."""
+        self.recipe = None if operator is None else operator.outline.recipe
+
+
+class Plans:
+    """Plans as attributes, named by texts of structures: a graph then depends on those it uses."""
+
+
+def plan_name(text: str) -> str:
+    """The attribute of a plan: Dynamo reads dots in it as a path."""
+    return text.replace(".", "/")
+
+
+class GraphCalls:
+    """Calls of one kernel that torch traces."""
+
+    def __init__(self, kernel: KernelHost, handle: str, defaults: Mapping[str, Any]) -> None:
+        self.kernel = kernel
+        self.handle = handle
+        """The kernel in graphs: its module and name, by which another process finds it."""
+        self.plans = Plans()
+        self._names = tuple(kernel.parameters)
+        self._defaults = dict(defaults)
+        self._lock = threading.Lock()
+
+    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call in a graph. Dynamo runs this."""
+        values = self._placed(args, kwargs)
+        parts = Parts()
+        text = take_call_apart(values, self._names, self._defaults, parts)
+        new = torch.ops.tilesmith.call(
+            parts.tensors, parts.integers, parts.floats, self.handle, text
+        )
+        plan = getattr(self.plans, plan_name(text))
+        if plan.outside is not None:
+            return plan.outside(*values)
+        return result_of(plan.recipe, parts.tensors, new)
+
+    def _placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        others = self._names[len(args) :]
+        return [*args, *(kwargs[n] if n in kwargs else self._defaults[n] for n in others)]
+
+    def forget(self) -> None:
+        """Make operators anew: the kernel is another one now."""
+        self.plans = Plans()
+
+    def find_plan(self, text: str) -> Plan | None:
+        """The plan for calls of a structure, if one was made."""
+        return self.plans.__dict__.get(plan_name(text))
+
+    def plan(self, text: str, parts: Parts) -> None:
+        """Make the plan for calls like this one."""
+        with self._lock:
+            if self.find_plan(text) is None:
+                setattr(self.plans, plan_name(text), self._made(text, parts))
+
+    def _made(self, text: str, parts: Parts) -> Plan:
+        structure = Structure(text, self._defaults)
+        try:
+            if structure.refused is not None:
+                raise NoOperatorError(f"an argument is a {structure.refused}")
+            names = process_calls().find_name
+            return Plan(plan_operator(self.kernel, structure, parts, names))
+        except NoOperatorError as obstacle:
+            reason = f"kernel `{self.kernel.name}` cannot be an operator: {obstacle}"
+            outside = torch.compiler.disable(_run_outside(self.kernel), reason=reason)
+            return Plan(None, outside, str(obstacle))
+
+    def operator(self, args: tuple[Any, ...]) -> KernelOperator:
+        """The operator for such arguments; an error that says why where there is none."""
+        parts = Parts()
+        text = take_call_apart(args, self._names, self._defaults, parts)
+        if self.find_plan(text) is None:
+            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
+        plan = self.find_plan(text)
+        assert plan is not None
+        if plan.operator is None:
+            raise errors.NoOperator(function=self.kernel.name, problem=plan.obstacle)
+        return plan.operator
+
+
+def _run_outside(kernel: KernelHost) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        return kernel.run(args)
+
+    return run
+
+
+class ProcessCalls:
+    """The two operators that stand for any kernel, and the kernels of this process."""
+
+    def __init__(self) -> None:
+        self._kernels: WeakValueDictionary[str, GraphCalls] = WeakValueDictionary()
+        self._handles: dict[str, int] = {}
+        self._names: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._library = torch.library.Library(NAMESPACE, "FRAGMENT")
+        self._library.define(f"call({_LEAVES}) -> Tensor[]")
+        self._library.impl("call", self._call, "CompositeImplicitAutograd")
+        self._library.impl("call", self._call, "FuncTorchBatched")
+        self._library.define(f"plan({_LEAVES}) -> Tensor[]")
+        self._library.impl("plan", self._plan_on_meta, "CompositeExplicitAutograd")
+        self._library.impl("plan", self._plan_on_meta, "FuncTorchBatched")
+        torch.library.register_fake(f"{NAMESPACE}::plan", self._plan)
+
+    def add(self, name: str, make: Callable[[str], GraphCalls]) -> GraphCalls:
+        """A kernel under a handle of its own; the first of a name has the name itself."""
+        with self._lock:
+            count = self._handles[name] = self._handles.get(name, 0) + 1
+            made = make(name if count == 1 else f"{name}#{count}")
+            self._kernels[made.handle] = made
+            return made
+
+    def find_name(self, wanted: str) -> str:
+        """A name for an operator that none has yet."""
+        plain = re.sub(r"\W", "_", wanted)
+        with self._lock:
+            count = self._names[plain] = self._names.get(plain, 0) + 1
+        return plain if count == 1 else f"{plain}_{count}"
+
+    def find(self, handle: str) -> GraphCalls:
+        """The kernel of a handle; a graph from another process names its module."""
+        found = self._kernels.get(handle)
+        if found is None:
+            module, _, name = handle.partition(":")
+            import_module(module)
+            found = self._kernels.get(handle)
+            if found is None:
+                raise errors.KernelNotFound(handle=handle, module=module, name=name)
+        return found
+
+    def _call(
+        self,
+        tensors: list[torch.Tensor],
+        integers: list[int],
+        floats: list[float],
+        kernel: str,
+        structure: str,
+    ) -> list[torch.Tensor]:
+        calls = self.find(kernel)
+        if calls.find_plan(structure) is None:
+            torch.ops.tilesmith.plan(tensors, integers, floats, kernel, structure)
+        plan = calls.find_plan(structure)
+        assert plan is not None
+        if plan.operator is None:
+            return []
+        return plan.operator(Parts(tensors, integers, floats))
+
+    def _plan(
+        self,
+        tensors: list[torch.Tensor],
+        integers: list[int],
+        floats: list[float],
+        kernel: str,
+        structure: str,
+    ) -> list[torch.Tensor]:
+        self.find(kernel).plan(structure, Parts(tensors, integers, floats))
+        return []
+
+    def _plan_on_meta(
+        self,
+        tensors: list[torch.Tensor],
+        integers: list[int],
+        floats: list[float],
+        kernel: str,
+        structure: str,
+    ) -> list[torch.Tensor]:
+        """Host code may compute: what has memory is left alone."""
+        shadows = [
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors
+        ]
+        return self._plan(shadows, integers, floats, kernel, structure)
+
+
+@cache
+def process_calls() -> ProcessCalls:
+    """The calls of this process; made with the first kernel."""
+    return ProcessCalls()

@@ -1,0 +1,158 @@
+"""What a call of a kernel makes and changes: learned from host code, run without launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+import tilesmith.exc as errors
+from tilesmith.operators.gradient import Gradient
+from tilesmith.operators.structure import NoOperatorError
+
+NEW, GIVEN, CONSTANT = "new", "given", "constant"
+"""A leaf of a result: a tensor that the call made, an argument, a value that is always the same."""
+
+
+class KernelHost(Protocol):
+    """What is asked of a kernel."""
+
+    name: str
+    parameters: Sequence[str]
+
+    @property
+    def gradient(self) -> Gradient | None:
+        """What was registered for its gradient."""
+        ...
+
+    def run_host(self, args: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:
+        """The result of host code without its launches, and the tensors these would write."""
+        ...
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call: arguments are tensors with memory, gradients are not looked at."""
+        ...
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Results and effects of calls with arguments of one structure."""
+
+    recipe: Any
+    """The result: nested tuples of a kind and what belongs to it."""
+    num_new: int
+    """How many tensors a call makes."""
+    written: frozenset[int]
+    """Which tensors among the arguments it writes."""
+
+
+def outline_call(
+    host: KernelHost, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]
+) -> Outline:
+    """Run host code on tensors that need no memory and look at what it returns."""
+    versions = [_version(tensor) for tensor in tensors]
+    result, launched = _run(host, args)
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    changed = [tensor.untyped_storage() for tensor in launched]
+    written = frozenset(
+        i
+        for i, tensor in enumerate(tensors)
+        if _version(tensor) != versions[i] or any(storages[i] is storage for storage in changed)
+    )
+    new: list[torch.Tensor] = []
+    recipe = _recipe(result, tensors, new)
+    _check_aliases(new, storages)
+    return Outline(recipe, len(new), written)
+
+
+def _run(host: KernelHost, args: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:
+    try:
+        return host.run_host(args)
+    except errors.BaseError:
+        raise
+    except (RuntimeError, NotImplementedError) as error:
+        # Such as `.item()`: what host code does depends on values, which a graph does not have.
+        first = str(error).strip().partition("\n")[0]
+        raise NoOperatorError(f"its host code needs values of tensors ({first})") from error
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _recipe(value: Any, given: Sequence[torch.Tensor], new: list[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _tensor_recipe(value, given, new)
+    if value is None or isinstance(value, (bool, str, torch.dtype, torch.device)):
+        return (CONSTANT, value)
+    if isinstance(value, (int, float)):
+        return (CONSTANT, value)
+    if type(value) is dict:
+        items = [_recipe(item, given, new) for item in value.values()]
+        return ("dict", tuple(value), tuple(items))
+    if type(value) in (list, tuple):
+        items = [_recipe(item, given, new) for item in value]
+        return (type(value).__name__, tuple(items))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        items = [_recipe(item, given, new) for item in value]
+        return ("named", type(value), tuple(items))
+    raise NoOperatorError(f"it returns a {type(value).__name__}")
+
+
+def _tensor_recipe(
+    tensor: torch.Tensor, given: Sequence[torch.Tensor], new: list[torch.Tensor]
+) -> tuple[str, int]:
+    for kind, known in ((GIVEN, given), (NEW, new)):
+        for i, other in enumerate(known):
+            if other is tensor:
+                return (kind, i)
+    new.append(tensor)
+    return (NEW, len(new) - 1)
+
+
+def _check_aliases(new: Sequence[torch.Tensor], given: Iterable[Any]) -> None:
+    taken = list(given)
+    for tensor in new:
+        storage = tensor.untyped_storage()
+        if any(storage is other for other in taken):
+            raise NoOperatorError(
+                "it returns a view of an argument, or two views of one tensor; return the tensor "
+                "itself and take the view outside"
+            )
+        taken.append(storage)
+
+
+def made_tensors(result: Any, outline: Outline) -> list[torch.Tensor]:
+    """The tensors that a call made, of its result."""
+    found: dict[int, torch.Tensor] = {}
+    _collect(result, outline.recipe, found)
+    return [found[i] for i in range(outline.num_new)]
+
+
+def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> None:
+    kind = recipe[0]
+    if kind == NEW:
+        found[recipe[1]] = value
+    elif kind not in (GIVEN, CONSTANT):
+        values = value.values() if kind == "dict" else value
+        for item, part in zip(values, recipe[-1]):
+            _collect(item, part, found)
+
+
+def result_of(recipe: Any, given: Sequence[Any], new: Sequence[Any]) -> Any:
+    """A result like the one that was outlined. Dynamo runs this."""
+    kind = recipe[0]
+    if kind == NEW:
+        return new[recipe[1]]
+    if kind == GIVEN:
+        return given[recipe[1]]
+    if kind == CONSTANT:
+        return recipe[1]
+    items = [result_of(item, given, new) for item in recipe[-1]]
+    if kind == "dict":
+        return dict(zip(recipe[1], items))
+    if kind == "named":
+        return recipe[1](*items)
+    return items if kind == "list" else tuple(items)

@@ -1,0 +1,88 @@
+"""Kernels that graphs are tested with, and what they compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+
+
+def scale(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * factor
+    return out
+
+
+def row_sums(
+    x: torch.Tensor, bias: torch.Tensor | None, is_doubled: bool, dtype: torch.dtype
+) -> dict[str, Any]:
+    m, n = x.shape
+    out = torch.empty([m, n], dtype=dtype, device=x.device)
+    sums = x.new_empty(m)
+    for tile in hl.tile(m):
+        rows = x[tile, :]
+        if bias is not None:
+            rows = rows + bias[None, :]
+        if is_doubled:
+            rows = rows * 2
+        out[tile, :] = rows.to(dtype)
+        sums[tile] = rows.sum(-1)
+    return {"out": out, "sums": sums, "x": x, "is_doubled": is_doubled}
+
+
+def add_in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    for tile in hl.tile(x.numel()):
+        x[tile] = x[tile] + y[tile]
+    return x
+
+
+def view_of_argument(x: torch.Tensor) -> torch.Tensor:
+    for tile in hl.tile(x.numel()):
+        x[tile] = x[tile] + 1
+    return x.view(2, -1)
+
+
+def two_launches(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] + 1
+    total = out.sum()
+    result = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        result[tile] = out[tile] / total[()]
+    return result
+
+
+def relu_epilogue(acc: torch.Tensor) -> torch.Tensor:
+    return torch.relu(acc)
+
+
+def with_function(x: torch.Tensor, epilogue: Any = lambda acc: acc) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = epilogue(x[tile] * 3)
+    return out
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile, :] = torch.softmax(x[tile, :], dim=1)
+    return out
+
+
+def softmax_backward(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    result = torch.empty_like(grad)
+    for tile in hl.tile(grad.size(0)):
+        product = grad[tile, :] * out[tile, :]
+        result[tile, :] = product - out[tile, :] * product.sum(-1, keepdim=True)
+    return result
+
+
+def fresh(function: Any, **settings: Any) -> Any:
+    """A kernel that was never called."""
+    return helion.kernel(function, **settings)

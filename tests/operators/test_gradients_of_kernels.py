@@ -1,0 +1,115 @@
+"""A kernel and its backward: in eager mode, in graphs; and calls whose gradients would be lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import tilesmith as helion
+from tests.operators import graph_kernels as kernels
+
+backward_kernel = helion.kernel(kernels.softmax_backward)
+
+
+def differentiable_softmax() -> Any:
+    kernel = kernels.fresh(kernels.softmax)
+
+    @kernel.register_backward
+    def gradient(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        _, out = ctx.saved_tensors
+        return backward_kernel(grad.contiguous(), out)
+
+    assert callable(gradient)
+    return kernel
+
+
+def test_gradcheck():
+    x = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(differentiable_softmax(), (x,))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_gradients_in_graphs(backend: str):
+    torch.compiler.reset()
+    kernel = differentiable_softmax()
+    compiled = torch.compile(lambda x: (kernel(x * 2) ** 2).sum(), backend=backend, fullgraph=True)
+    for rows in (5, 6, 7):
+        x = torch.randn(rows, 9, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        compiled(x).backward()
+        (torch.softmax(y * 2, 1) ** 2).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_what_is_saved_can_be_said():
+    kernel = kernels.fresh(kernels.scale)
+
+    def save(ctx: Any, args: tuple[Any, ...], result: torch.Tensor) -> None:
+        assert result.shape == args[0].shape
+        ctx.factor = args[1]
+
+    @kernel.register_backward(setup_context=save)
+    def gradient(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
+        assert not ctx.saved_tensors
+        return grad * ctx.factor, None
+
+    assert callable(gradient)
+    x = torch.randn(6, requires_grad=True)
+    kernel(x, 3.0).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((6,), 3.0))
+
+
+def test_too_many_gradients_are_refused():
+    kernel = kernels.fresh(kernels.softmax)
+    kernel.register_backward(lambda ctx, grad: (grad, grad))
+    x = torch.randn(3, 4, requires_grad=True)
+    with pytest.raises(helion.exc.WrongGradients, match="gives 2 gradients"):
+        kernel(x).sum().backward()
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_lost_gradients_are_said_once(is_warm: bool, capsys: pytest.CaptureFixture[str]):
+    kernel = kernels.fresh(kernels.scale)
+    x = torch.randn(6, requires_grad=True)
+    if is_warm:
+        kernel(x.detach())
+    kernel(x)
+    kernel(x)
+    assert capsys.readouterr().err.count("WARNING[GradientDropped]: `x` requires a gradient") == 1
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_lost_gradients_can_be_errors(is_warm: bool):
+    kernel = kernels.fresh(kernels.scale, missing_gradient="error")
+    x = torch.randn(6, requires_grad=True)
+    if is_warm:
+        kernel(x.detach())
+    with pytest.raises(helion.exc.GradientNotAvailable, match="`x` requires a gradient"):
+        kernel(x)
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(x), x.detach() * 2)
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_leaves_are_not_changed_in_place(is_warm: bool):
+    kernel = kernels.fresh(kernels.add_in_place)
+    x, y = torch.randn(6, requires_grad=True), torch.randn(6)
+    before = x.detach().clone()
+    if is_warm:
+        kernel(x.detach().clone(), y)
+    with pytest.raises(helion.exc.LeafChangedInPlace, match="writes `x`"):
+        kernel(x, y)
+    torch.testing.assert_close(x.detach(), before)
+    with torch.no_grad():
+        kernel(x, y)
+    torch.testing.assert_close(x.detach(), before + y)
+
+
+def test_backward_through_a_graph_without_one_is_an_error():
+    torch.compiler.reset()
+    kernel = kernels.fresh(kernels.scale)
+    compiled = torch.compile(lambda x: kernel(x).sum(), backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        compiled(torch.randn(6, requires_grad=True)).backward()
