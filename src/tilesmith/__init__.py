@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilesmith.jit.output.code import OutputCodeOptions
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
-    from tilesmith.tune.kernel import kernel
+    from tilesmith.tune.kernel import aot_kernel, kernel
 
     jit = kernel
 
@@ -27,6 +27,7 @@ __all__ = [
     "OutputCodeOptions",
     "RefMode",
     "Settings",
+    "aot_kernel",
     "cdiv",
     "exc",
     "jit",
@@ -42,6 +43,7 @@ _PLACES = {
     "OutputCodeOptions": "tilesmith.jit.output.code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
+    "aot_kernel": "tilesmith.tune.kernel:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "jit": "tilesmith.tune.kernel:kernel",
