@@ -1,0 +1,208 @@
+"""From a forward function to its backward program: IR, and the tensors that it reads and fills."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import tilesmith.exc as errors
+from tilesmith.dtypes import I32
+from tilesmith.gradients.activity import find_active
+from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
+from tilesmith.gradients.placement import (
+    Mode,
+    Placement,
+    find_overwriting,
+    loads_of_written,
+    plan_gradients,
+)
+from tilesmith.gradients.reverse import Forward, Tape, without_effects
+from tilesmith.gradients.terms import cotangent_dtype
+from tilesmith.ir.function import Function, Parameter
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.ops.indexing import BlockSize
+from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
+from tilesmith.ir.traversal import count_uses, definitions, walk
+from tilesmith.ir.types import TensorType, TileType, Value, scalar
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor that the backward kernel makes and fills."""
+
+    value: Value
+    like: Value
+    """The tensor that it is the gradient of."""
+    placement: Placement
+    parts: tuple[tuple[Value, str], ...] = ()
+    """For each axis of parts: the end of its range in the grid, and its block."""
+
+
+@dataclass(frozen=True)
+class BackwardProgram:
+    """Device code that computes gradients; ``source`` turns it into text."""
+
+    function: Function
+    forward: Function
+    cotangents: tuple[tuple[Value, Value], ...]
+    """Tensors that the forward function writes, with the tensors of their cotangents."""
+    buffers: tuple[Buffer, ...]
+    reversed_loops: tuple[Value, ...] = ()
+    """First arguments of loops that run from their last tile to the first."""
+
+
+def float_tensors(function: Function) -> list[Value]:
+    """The tensors of floats among the parameters."""
+    values = [parameter.value for parameter in function.parameters]
+    return [v for v in values if isinstance(v.type, TensorType) and v.type.dtype.is_float]
+
+
+def written_tensors(function: Function) -> list[Value]:
+    """The float tensors that are stored into, or added to."""
+    ops = [op for op in walk(function.body) if isinstance(op, (Store, Atomic))]
+    written = {op.tensor for op in ops}
+    return [value for value in float_tensors(function) if value in written]
+
+
+def differentiate(
+    traced: Function, wanted: Collection[str], given: Collection[str]
+) -> BackwardProgram:
+    """The backward program of a traced function.
+
+    ``wanted`` names the tensors whose gradients are asked for, ``given`` those written tensors of
+    which there are cotangents.
+    """
+    function = simplify_forward(traced)
+    _check(function)
+    written = written_tensors(function)
+    inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
+    active = find_active(function, inputs)
+    cotangents = {v: _like(v, f"grad_{v.name}") for v in written if v.name in given}
+    dead = {v for op in walk(function.body) for v in op.results} - active
+    plans = plan_gradients(function, inputs, dead)
+    memory = _Gradients(function, cotangents, plans)
+    known = definitions(function.body)
+    forward = Forward(function.name, active, known, count_uses(function.body), memory)
+    body: list[Operation] = []
+    for op in function.body.ops:
+        body.append(_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op)
+    buffers = tuple(memory.buffers())
+    tensors = [*cotangents.values(), *(buffer.value for buffer in buffers)]
+    parameters = (*function.parameters, *(Parameter(v, v.name) for v in tensors))
+    made = replace(
+        function,
+        name=f"{function.name}_backward",
+        parameters=parameters,
+        body=function.body.with_ops(body),
+    )
+    return BackwardProgram(
+        simplify_backward(made), function, tuple(cotangents.items()), buffers
+    )
+
+
+def _check(function: Function) -> None:
+    for load in loads_of_written(function):
+        reason = f"`{load.tensor.name}` is read and written by the same kernel"
+        raise errors.AutodiffNotSupported(function=function.name, reason=reason, loc=load.loc)
+    store = find_overwriting(function)
+    if store is not None:
+        reason = f"elements of `{store.tensor.name}` may be stored more than once"
+        raise errors.AutodiffNotSupported(function=function.name, reason=reason, loc=store.loc)
+
+
+def _like(tensor: Value, name: str) -> Value:
+    return Value(replace(tensor.tensor, alias=-1), name, tensor.loc)
+
+
+def _reverse_grid(forward: Forward, memory: _Gradients, grid: Grid) -> Grid:
+    memory.grid = grid
+    tape = Tape(forward, {}, tuple(zip(grid.body.args, grid.blocks)))
+    for op in without_effects(grid.body.ops[:-1]):
+        tape.writer.insert(op)
+    tape.run(grid.body.ops[:-1])
+    tape.writer.effect(Yield, values=())
+    return replace(grid, body=tape.close(grid.body.args))
+
+
+class _Gradients:
+    """The tensors of the backward function, as the reverse walk asks for them."""
+
+    def __init__(
+        self,
+        function: Function,
+        cotangents: dict[Value, Value],
+        plans: dict[Value, Placement],
+    ) -> None:
+        self.grid: Grid | None = None
+        self._function = function
+        self._cotangents = cotangents
+        self._plans = plans
+        self._buffers: dict[Value, Buffer] = {}
+
+    def buffers(self) -> list[Buffer]:
+        """Those that are written, in the order of the parameters."""
+        return [self._buffers[v] for v in self._plans if v in self._buffers]
+
+    def cotangent_of(self, tensor: Value) -> Value | None:
+        """The cotangents of what is stored."""
+        return self._cotangents.get(tensor)
+
+    def save_states(self, tape: Tape, op: Loop) -> Sequence[Value] | None:
+        """Not yet."""
+        return None
+
+    def _buffer(self, tensor: Value) -> Buffer:
+        if tensor not in self._buffers:
+            assert self.grid is not None
+            placement = self._plans[tensor]
+            is_final = placement.mode is Mode.STORE and not placement.parts
+            kind = tensor.tensor
+            dtype = kind.dtype if is_final else cotangent_dtype(kind.dtype)
+            extra = (1,) * len(placement.parts)
+            # Extents of parts are the host's: nothing here asks for them.
+            kind = replace(
+                kind,
+                dtype=dtype,
+                shape=(*extra, *kind.shape),
+                strides=(*extra, *kind.strides),
+                alias=-1,
+            )
+            name = f"{'partial' if placement.parts else 'grad'}_{tensor.name}"
+            ends = [(self.grid.ends[i], self.grid.blocks[i]) for i in placement.parts]
+            value = Value(kind, name, tensor.loc)
+            self._buffers[tensor] = Buffer(value, tensor, placement, tuple(ends))
+        return self._buffers[tensor]
+
+    def write(self, tape: Tape, op: Load, cotangent: Value) -> None:
+        """Store a cotangent, or add it to what is there."""
+        assert self.grid is not None
+        buffer = self._buffer(op.tensor)
+        writer, placement = tape.writer, buffer.placement
+        numbers = [
+            _number(tape, self.grid.body.args[axis], self.grid.blocks[axis])
+            for axis in placement.parts
+        ]
+        indices = (*numbers, *map(tape.value, op.indices))
+        mask = None if op.mask is None else tape.value(op.mask)
+        value = writer.cast(cotangent, buffer.value.tensor.dtype)
+        if placement.mode is Mode.ATOMIC:
+            kind = AtomicKind.ADD.value
+            fields = {"tensor": buffer.value, "value": value, "indices": indices, "mask": mask}
+            writer.create(Atomic, value.type, kind=kind, **fields)
+            return
+        if placement.mode is Mode.UPDATE:
+            before = writer.create(
+                Load, value.type, tensor=buffer.value, indices=indices, mask=mask
+            )
+            value = writer.apply("add", before, value)
+        writer.effect(Store, tensor=buffer.value, value=value, indices=indices, mask=mask)
+
+
+def _number(tape: Tape, begin: Value, block: str) -> Value:
+    """Which tile of the grid it is."""
+    kind = TileType(begin.tile.dtype if begin.type else I32)
+    size = tape.writer.create(BlockSize, scalar(kind.dtype), block=block)
+    return tape.writer.apply("floordiv", begin, size)
+
+
