@@ -168,7 +168,7 @@ class DerivedBackward:
         call = _Call(self, variant, launch, values)
         if any(tensor.requires_grad for tensor in call.tensors):
             call.check()
-            _Launch.apply(call, *call.tensors)
+            call.apply()
         else:
             launch(*values)
 
@@ -202,6 +202,9 @@ class _Call:
         self.variant = variant
         self.launch = launch
         self.values = values
+        self.has_run = False
+        self.is_copied = False
+        """Whether results are copies of what was written."""
         trace = variant.trace
         names = derived.bound.definition.split.captured
         parameters = [p for p in trace.function.parameters if not p.is_zeroed]
@@ -215,6 +218,19 @@ class _Call:
         self.tensors: list[torch.Tensor] = [self.read[p.source] for p in tensors]
         written = {value.name for value in written_tensors(trace.function)}
         self.written = [place for place, name in enumerate(self.names) if name in written]
+
+    def apply(self) -> None:
+        """Launch as a node of autograd."""
+        try:
+            _Launch.apply(self, *self.tensors)
+        except RuntimeError:
+            if not self.has_run:
+                raise
+            # Autograd takes no views among several results: hand them over as copies.
+            self.is_copied = True
+            copies = cast("tuple[torch.Tensor, ...]", _Launch.apply(self, *self.tensors))
+            for place, copy in zip(self.written, copies):
+                self.tensors[place].copy_(copy)
 
     def check(self) -> None:
         """Refuse what has no gradient as it is."""
@@ -233,11 +249,16 @@ class _Launch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Launch; what is written stays the same tensor."""
-        call.launch(*call.values)
+        if not call.has_run:
+            call.launch(*call.values)
+            call.has_run = True
         written = [tensors[place] for place in call.written]
         ctx.call = call
         ctx.set_materialize_grads(False)
-        ctx.mark_dirty(*written)
+        if call.is_copied:
+            written = [tensor.clone() for tensor in written]
+        else:
+            ctx.mark_dirty(*written)
         ctx.save_for_backward(*(t for i, t in enumerate(tensors) if i not in call.written))
         return tuple(written)
 

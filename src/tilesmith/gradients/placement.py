@@ -13,6 +13,7 @@ from enum import Enum
 from itertools import combinations
 from math import prod
 
+from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.analysis.memory_conflicts import (
     Access,
     Iterations,
@@ -24,10 +25,11 @@ from tilesmith.analysis.run_order import Surroundings, find_surroundings, find_t
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.ops.shape import ExpandDims
-from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims
+from tilesmith.ir.traversal import definitions, values_defined_in, walk
 from tilesmith.ir.types import Dim, Extent, TensorType, Value
 
 MAX_PARTS_GROWTH = 16
@@ -142,9 +144,7 @@ class _Planner:
         """Axes of the grid along which programs load the same elements."""
         apart = self._told_apart(site)
         args = enumerate(self._grid.body.args)
-        return tuple(
-            i for i, arg in args if arg not in apart and not self._where.has_one_step(arg)
-        )
+        return tuple(i for i, arg in args if arg not in apart and not self._where.has_one_step(arg))
 
     def _have_own_lanes(self, site: _Site) -> bool:
         apart = self._told_apart(site)
@@ -216,9 +216,7 @@ class _Planner:
         return own <= MAX_PARTS_GROWTH * max(sizes)
 
 
-def _surroundings(
-    function: Function, grid: Grid, known: Mapping[Value, Operation]
-) -> Surroundings:
+def _surroundings(function: Function, grid: Grid, known: Mapping[Value, Operation]) -> Surroundings:
     fixed = {block.name: block.fixed for block in function.blocks if block.fixed is not None}
     return find_surroundings(grid, known, fixed)
 
@@ -248,9 +246,7 @@ def find_overwriting(function: Function) -> Store | None:
         apart = Iterations(grid, where.varying, known)
         stores = list(_stores_in(grid.body, ()))
         for store, loops in stores:
-            told = find_told_apart(store, grid, where)
-            args = [arg for loop in loops for arg in loop.body.args[: loop.rank]]
-            if not told.issuperset(a for a in args if not where.has_one_step(a)):
+            if not all(_moves_on(store, loop, where) for loop in loops):
                 return store
         for (first, _), (second, _) in combinations(stores, 2):
             (one,), (other,) = (find_accesses(op, known) for op in (first, second))
@@ -259,9 +255,55 @@ def find_overwriting(function: Function) -> Store | None:
     return None
 
 
-def _stores_in(
-    region: Region, loops: tuple[Loop, ...]
-) -> Iterator[tuple[Store, tuple[Loop, ...]]]:
+def _moves_on(store: Store, loop: Loop, where: Surroundings) -> bool:
+    """Whether a lane stores each turn elsewhere; no two lanes may store into one element anyway."""
+    inside = frozenset(values_defined_in(loop.body))
+    for axis, arg in enumerate(loop.body.args[: loop.rank]):
+        if where.has_one_step(arg):
+            continue
+        wide = Dim.of(loop.blocks[axis]) if loop.blocks[axis] else None
+        steps = [_varying_part(index, inside, where) for index in store.indices]
+        if not any(step is not None and _steps_with(step, arg, wide) for step in steps):
+            return False
+    return True
+
+
+def _steps_with(form: AffineIndex, arg: Value, wide: Dim | None) -> bool:
+    terms = dict(form.base)
+    factor = terms.pop(arg, 0)
+    if not factor or terms:
+        return False
+    return form.axis is None or (form.dim == wide and form.scale == factor)
+
+
+def _varying_part(
+    index: Value, inside: Collection[Value], where: Surroundings
+) -> AffineIndex | None:
+    """The summand of an index that changes within a loop, if it is one and affine."""
+    form = find_affine(index, where.definitions)
+    if form is not None:
+        base = tuple(term for term in form.base if term[0] in inside)
+        return replace(form, base=base)
+    op = where.definitions.get(index)
+    if isinstance(op, (Broadcast, ExpandDims, Cast)):
+        return _varying_part(op.x, inside, where)
+    if not isinstance(op, Elementwise) or op.fn != "add":
+        return None
+    varying = [arg for arg in op.args if _depends(arg, inside, where)]
+    return _varying_part(varying[0], inside, where) if len(varying) == 1 else None
+
+
+def _depends(value: Value, inside: Collection[Value], where: Surroundings) -> bool:
+    """Whether a value may change within a loop, other than by lanes."""
+    op = where.definitions.get(value)
+    if op is None or value not in inside:
+        return value in inside
+    if isinstance(op, Load) or op.regions():
+        return True
+    return any(_depends(operand, inside, where) for operand in op.operand_values())
+
+
+def _stores_in(region: Region, loops: tuple[Loop, ...]) -> Iterator[tuple[Store, tuple[Loop, ...]]]:
     for op in region.ops:
         if isinstance(op, Store) and op.value.tile.dtype.is_float:
             yield op, loops

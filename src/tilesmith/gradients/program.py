@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
@@ -16,15 +16,17 @@ from tilesmith.gradients.placement import (
     loads_of_written,
     plan_gradients,
 )
+from tilesmith.gradients.recurrences import KeptState, keep_states
 from tilesmith.gradients.reverse import Forward, Tape, without_effects
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
-from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.ops.control_flow import Grid, Yield
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
 from tilesmith.ir.traversal import count_uses, definitions, walk
 from tilesmith.ir.types import TensorType, TileType, Value, scalar
+
+BYTE = 8
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,17 @@ class BackwardProgram:
     cotangents: tuple[tuple[Value, Value], ...]
     """Tensors that the forward function writes, with the tensors of their cotangents."""
     buffers: tuple[Buffer, ...]
+    states: tuple[KeptState, ...] = ()
+    """What loops keep; of those that nothing loads there is nothing left in the function."""
     reversed_loops: tuple[Value, ...] = ()
     """First arguments of loops that run from their last tile to the first."""
 
 
 def float_tensors(function: Function) -> list[Value]:
-    """The tensors of floats among the parameters."""
+    """The tensors among the parameters that have gradients: of floats that sums can be made of."""
     values = [parameter.value for parameter in function.parameters]
-    return [v for v in values if isinstance(v.type, TensorType) and v.type.dtype.is_float]
+    tensors = [v for v in values if isinstance(v.type, TensorType)]
+    return [v for v in tensors if v.tensor.dtype.is_float and v.tensor.dtype.bits > BYTE]
 
 
 def written_tensors(function: Function) -> list[Value]:
@@ -78,15 +83,24 @@ def differentiate(
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
     active = find_active(function, inputs)
+    kept = keep_states(function, active)
+    function = kept.function
     cotangents = {v: _like(v, f"grad_{v.name}") for v in written if v.name in given}
     dead = {v for op in walk(function.body) for v in op.results} - active
     plans = plan_gradients(function, inputs, dead)
     memory = _Gradients(function, cotangents, plans)
     known = definitions(function.body)
-    forward = Forward(function.name, active, known, count_uses(function.body), memory)
-    body: list[Operation] = []
-    for op in function.body.ops:
-        body.append(_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op)
+    forward = Forward(
+        function.name,
+        active,
+        known,
+        count_uses(function.body),
+        memory,
+        kept.loops,
+        kept.tensors,
+    )
+    ops = function.body.ops
+    body = [_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op for op in ops]
     buffers = tuple(memory.buffers())
     tensors = [*cotangents.values(), *(buffer.value for buffer in buffers)]
     parameters = (*function.parameters, *(Parameter(v, v.name) for v in tensors))
@@ -96,8 +110,14 @@ def differentiate(
         parameters=parameters,
         body=function.body.with_ops(body),
     )
+    states = [state for loop in kept.loops.values() for state in loop.states]
     return BackwardProgram(
-        simplify_backward(made), function, tuple(cotangents.items()), buffers
+        simplify_backward(made),
+        function,
+        tuple(cotangents.items()),
+        buffers,
+        tuple(states),
+        tuple(forward.reversed_loops),
     )
 
 
@@ -118,7 +138,7 @@ def _like(tensor: Value, name: str) -> Value:
 def _reverse_grid(forward: Forward, memory: _Gradients, grid: Grid) -> Grid:
     memory.grid = grid
     tape = Tape(forward, {}, tuple(zip(grid.body.args, grid.blocks)))
-    for op in without_effects(grid.body.ops[:-1]):
+    for op in without_effects(grid.body.ops[:-1], forward.states):
         tape.writer.insert(op)
     tape.run(grid.body.ops[:-1])
     tape.writer.effect(Yield, values=())
@@ -147,10 +167,6 @@ class _Gradients:
     def cotangent_of(self, tensor: Value) -> Value | None:
         """The cotangents of what is stored."""
         return self._cotangents.get(tensor)
-
-    def save_states(self, tape: Tape, op: Loop) -> Sequence[Value] | None:
-        """Not yet."""
-        return None
 
     def _buffer(self, tensor: Value) -> Buffer:
         if tensor not in self._buffers:
@@ -204,5 +220,3 @@ def _number(tape: Tape, begin: Value, block: str) -> Value:
     kind = TileType(begin.tile.dtype if begin.type else I32)
     size = tape.writer.create(BlockSize, scalar(kind.dtype), block=block)
     return tape.writer.apply("floordiv", begin, size)
-
-

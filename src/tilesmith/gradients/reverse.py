@@ -7,21 +7,21 @@ over states that the forward loop saves (``recurrences.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
+from tilesmith.gradients.additive import is_only_added_to
+from tilesmith.gradients.recurrences import Recurrence, load_state
 from tilesmith.gradients.terms import cotangent_type
 from tilesmith.gradients.tile_derivatives import TILE_DERIVATIVES
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.traversal import clone_ops, count_uses, values_defined_in, values_used_by
+from tilesmith.ir.traversal import clone_ops, values_defined_in, values_used_by
 from tilesmith.ir.types import Value
 
 
@@ -36,10 +36,6 @@ class Memory(Protocol):
         """Add a cotangent to the gradient of what was loaded."""
         ...
 
-    def save_states(self, tape: Tape, op: Loop) -> Sequence[Value] | None:
-        """Keep what a loop carries, turn by turn; None where that cannot be done."""
-        ...
-
 
 @dataclass(frozen=True)
 class Forward:
@@ -50,15 +46,25 @@ class Forward:
     definitions: Mapping[Value, Operation]
     uses: Mapping[Value, int]
     memory: Memory
+    recurrences: Mapping[Value, Recurrence]
+    states: Collection[Value] = ()
+    """Tensors that states are kept in."""
+    reversed_loops: list[Value] = field(default_factory=list[Value])
+    """First arguments of the loops that run from their last turn to the first."""
 
 
-def without_effects(ops: Iterable[Operation]) -> list[Operation]:
-    """The ops that compute values, also inside loops and branches."""
+def without_effects(
+    ops: Iterable[Operation], kept_states: Collection[Value] = ()
+) -> list[Operation]:
+    """The ops that compute values, or keep states, also inside loops and branches."""
     kept: list[Operation] = []
     for op in ops:
-        if op.traits & (Trait.WRITES | Trait.EFFECT):
+        is_state = isinstance(op, Store) and op.tensor in kept_states
+        if op.traits & (Trait.WRITES | Trait.EFFECT) and not is_state:
             continue
-        regions = tuple(region.with_ops(without_effects(region.ops)) for region in op.regions())
+        regions = tuple(
+            region.with_ops(without_effects(region.ops, kept_states)) for region in op.regions()
+        )
         kept.append(op.with_regions(regions))
     return kept
 
@@ -98,9 +104,7 @@ class Tape:
 
     def refuse(self, op: Operation, reason: str) -> errors.AutodiffNotSupported:
         """An error at the user's line."""
-        return errors.AutodiffNotSupported(
-            function=self.forward.name, reason=reason, loc=op.loc
-        )
+        return errors.AutodiffNotSupported(function=self.forward.name, reason=reason, loc=op.loc)
 
     def add(self, forward: Value, cotangent: Value) -> None:
         """Add to the cotangent of a forward value, if it has one."""
@@ -124,7 +128,9 @@ class Tape:
 
     def recompute(self, ops: Iterable[Operation]) -> None:
         """Write forward ops again, with values of their own."""
-        for op in clone_ops(without_effects(ops), self._values):
+        states = self.forward.states
+        inner = [op for op in ops if not (isinstance(op, Store) and op.tensor in states)]
+        for op in clone_ops(without_effects(inner, states), self._values):
             if Trait.TERMINATOR not in op.traits:
                 self.writer.insert(op)
 
@@ -159,7 +165,7 @@ class Tape:
         rule(self, op, cotangents[0])
 
     def _reverse_store(self, op: Store | Atomic) -> None:
-        if not self.is_active(op.value):
+        if not self.is_active(op.value) or op.tensor in self.forward.states:
             return
         if any(self.forward.uses.get(result) for result in op.results):
             raise self.refuse(op, "the previous values of an atomic are used")
@@ -213,8 +219,8 @@ class Tape:
         cotangents = [self.take(result) for result in op.results]
         if all(g is None for g in cotangents) and not _has_active_store(op, self):
             return
-        live = _live_carries(op, self.is_active, cotangents)
-        kept = [place for place in live if not _is_only_added_to(op, place)]
+        carried = enumerate(op.carried)
+        kept = [i for i, v in carried if self.is_active(v) and not is_only_added_to(op, i)]
         outer = self._outer_active(op)
         if kept:
             self._reverse_recurrence(op, cotangents, kept, outer)
@@ -244,15 +250,21 @@ class Tape:
             for total, g in zip(totals, found)
         ]
 
-    def _enter(self, op: Loop, carried: Sequence[Value]) -> tuple[Tape, tuple[Value, ...]]:
-        """A tape for the turns of a loop; carried values after its own are cotangents."""
-        own = len(op.carried)
+    def _enter(
+        self, op: Loop, carried: Sequence[Value], *, is_back: bool = False
+    ) -> tuple[Tape, tuple[Value, ...]]:
+        """A tape for the turns of a loop, which carries forward values and then cotangents.
+
+        ``is_back``: it carries cotangents only.
+        """
+        own = 0 if is_back else len(op.carried)
         kinds = [v.type if i < own else cotangent_type(v) for i, v in enumerate(carried)]
         named = [v.name if i < own else f"grad_{v.name or 'value'}" for i, v in enumerate(carried)]
         fresh = [Value(kind, name, op.loc) for kind, name in zip(kinds, named)]
         positions = [arg.like() for arg in op.body.args[: op.rank]]
         args = (*positions, *fresh)
-        values = {**self._values, **dict(zip(op.body.args, args))}
+        stands = op.body.args[: op.rank] if is_back else op.body.args
+        values = {**self._values, **dict(zip(stands, args))}
         inside = (*self.enclosing, *zip(positions, op.blocks))
         return Tape(self.forward, values, inside), args
 
@@ -281,9 +293,45 @@ class Tape:
         kept: Sequence[int],
         outer: Sequence[Value],
     ) -> None:
-        name = op.carried[kept[0]].name
-        subject = f"`{name}`" if name else "a value"
-        raise self.refuse(op, f"{subject} is carried from turn to turn and not only added to")
+        found = self.forward.recurrences.get(op.body.args[0])
+        if found is None or found.problem:
+            name = op.carried[kept[0]].name
+            subject = f"`{name}` is" if name else "values are"
+            reason = f"{subject} carried from turn to turn"
+            raise self.refuse(op, f"{reason}, and {found.problem}" if found else reason)
+        own = [op.carried[place] for place in kept]
+        inits = [self._or_zeros(cotangents[place], op.carried[place]) for place in kept]
+        inits += [self.writer.full(cotangent_type(value), 0.0) for value in outer]
+        tape, args = self._enter(op, (*own, *outer), is_back=True)
+        self.forward.reversed_loops.append(args[0])
+        for state in found.states:
+            carried = op.carried[state.place]
+            loaded = load_state(tape.writer, state, carried.tile, tape.enclosing)
+            loaded.name = carried.name
+            tape.stand_for(carried, loaded)
+        tape.recompute(op.body.ops)
+        for place, yielded in enumerate(op.body.yielded):
+            g = args[op.rank + kept.index(place)] if place in kept else cotangents[place]
+            if g is not None:
+                tape.add(yielded, g)
+        tape.run(op.body.ops)
+        after = [tape._or_zeros(tape.take(value), value) for value in own]
+        sums = tape.sums(outer, args[op.rank + len(own) :])
+        results = self._leave(op, tape, args, tuple(inits), (*after, *sums))
+        for value, result in zip((*(op.init[place] for place in kept), *outer), results):
+            self.add(value, result)
+        for place, g in enumerate(cotangents):
+            if g is not None and place not in kept:
+                self.add(op.init[place], g)
+
+    def _or_zeros(self, cotangent: Value | None, forward: Value) -> Value:
+        if cotangent is not None:
+            return cotangent
+        return self.writer.full(cotangent_type(forward), 0.0)
+
+    def stand_for(self, forward: Value, value: Value) -> None:
+        """Use another value where the adjoint asks for a forward one."""
+        self._values[forward] = value
 
 
 def _has_active_store(op: Operation, tape: Tape) -> bool:
@@ -294,40 +342,3 @@ def _has_active_store(op: Operation, tape: Tape) -> bool:
             if _has_active_store(inner, tape):
                 return True
     return False
-
-
-def _live_carries(
-    op: Loop, is_active: Callable[[Value], bool], cotangents: Sequence[Value | None]
-) -> list[int]:
-    """Carried values with a cotangent: of their results, or of what is stored in the loop."""
-    return [place for place, value in enumerate(op.carried) if is_active(value)]
-
-
-def _is_only_added_to(op: Loop, place: int) -> bool:
-    """Whether a turn adds to a carried value and uses it for nothing else."""
-    uses = count_uses(op.body)
-    value, target = op.carried[place], op.body.yielded[place]
-    while value is not target:
-        user = _only_user(op.body, value) if uses.get(value) == 1 else None
-        following = None if user is None else _sum_with(user, value)
-        if following is None:
-            return False
-        value = following
-    # One more use than the yield would see the running sum.
-    return uses.get(target, 0) == 1
-
-
-def _only_user(region: Region, value: Value) -> Operation | None:
-    return next((op for op in region.ops if value in op.operand_values()), None)
-
-
-def _sum_with(op: Operation, value: Value) -> Value | None:
-    """The result of an op that only adds something to a value."""
-    if isinstance(op, Elementwise) and op.fn in ("add", "sub"):
-        return op.result if op.fn == "add" or op.args[0] is value else None
-    if isinstance(op, Dot):
-        return op.result if op.acc is value and value not in (op.lhs, op.rhs) else None
-    if isinstance(op, Loop) and value in op.init:
-        place = op.init.index(value)
-        return op.results[place] if _is_only_added_to(op, place) else None
-    return None

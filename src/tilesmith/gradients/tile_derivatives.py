@@ -131,9 +131,7 @@ def _fill(writer: TileWriter, x: Value, wide: TileType) -> Value:
 def _scan(tape: Tape, op: Scan, g: Value) -> None:
     if op.reduction is not ReduceKind.SUM:
         raise tape.refuse(op, f"running {op.kind} has no derivative here")
-    back = tape.writer.create(
-        Scan, g.type, x=g, axis=op.axis, kind=op.kind, reverse=not op.reverse
-    )
+    back = tape.writer.create(Scan, g.type, x=g, axis=op.axis, kind=op.kind, reverse=not op.reverse)
     tape.add(op.x, back)
 
 

@@ -289,5 +289,3 @@ def constant(value: Value, definitions: Mapping[Value, Operation]) -> int | None
     """An integer that is known."""
     op = definitions.get(value)
     return int(op.value) if isinstance(op, Full) else None
-
-

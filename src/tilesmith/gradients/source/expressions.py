@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.gradients.source.operators import write_function
 from tilesmith.gradients.source.scope import TORCH_DTYPES, Scope
-from tilesmith.gradients.source.texts import Text, call, listed
+from tilesmith.gradients.source.texts import ATOM, Text, call, listed
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -31,9 +32,9 @@ REDUCTIONS = {
 def number(value: float | bool) -> Text:
     """A constant."""
     if isinstance(value, float) and not math.isfinite(value):
-        return call("float", f'"{value}"')
+        return replace(call("float", f'"{value}"'), is_tile=False)
     text = repr(value)
-    return Text(text) if not text.startswith("-") else Text(text, 8)
+    return Text(text, 8 if text.startswith("-") else ATOM, is_tile=False)
 
 
 class Expressions:
@@ -80,9 +81,11 @@ class Expressions:
 
     def is_number(self, value: Value) -> bool:
         """Whether a scalar is a number of the host, or computed from such and from positions."""
+        op = self.scope.definitions.get(value)
+        if isinstance(op, Full):
+            return True
         if value.tile.rank:
             return False
-        op = self.scope.definitions.get(value)
         if op is None or isinstance(op, (Full, BlockSize)):
             return True
         is_sum = isinstance(op, (Elementwise, Cast))
@@ -97,7 +100,10 @@ class Expressions:
         if _meet([shape for _, shape in parts]) != op.result.tile.shape:
             first = op.fn == "where"
             parts[first] = self.whole(op.args[first]), op.result.tile.shape
-        texts = [text for text, _ in parts]
+        texts = [
+            replace(text, is_tile=False) if self.is_number(_scalar_of(self.scope, arg)) else text
+            for (text, _), arg in zip(parts, op.args)
+        ]
         return write_function(op.fn, texts, are_numbers=self.is_number(op.result))
 
     def _tile_property(self, op: Elementwise) -> Text | None:
@@ -192,6 +198,14 @@ class Expressions:
         size = self.scope.tile_of(op.block)
         width = f"{size.name}.block_size" if size else self.scope.blocks[op.block]
         return Text(f"{self.text(op.begin).code} + hl.arange({width})", 6)
+
+
+def _scalar_of(scope: Scope, value: Value) -> Value:
+    """What a tile repeats in all its lanes, or the tile itself."""
+    op = scope.definitions.get(value)
+    while isinstance(op, (ExpandDims, Broadcast)) and value not in scope.texts:
+        value, op = op.x, scope.definitions.get(op.x)
+    return value
 
 
 def _root(op: Operation | None, value: Value) -> Value:

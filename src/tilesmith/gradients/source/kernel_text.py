@@ -8,14 +8,15 @@ from enum import Enum
 
 from tilesmith.gradients.placement import Mode
 from tilesmith.gradients.program import BackwardProgram, Buffer
+from tilesmith.gradients.recurrences import Extent, KeptState
 from tilesmith.gradients.source.device_code import INDENT, DeviceCode, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
 from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traversal import definitions
-from tilesmith.ir.types import TensorType, Value
+from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.types import ONE, TensorType, Value
 
 HEADER = "import torch\n\nimport tilesmith as helion\nimport tilesmith.language as hl\n\n\n"
 LINE = 100
@@ -70,6 +71,8 @@ class KernelText:
         self._scope = Scope(program.function, known, Identifiers())
         self._arguments: list[Argument] = []
         self._host: list[str] = []
+        used = {parameter.value for parameter in program.function.parameters}
+        self._states = [state for state in program.states if state.tensor in used]
 
     def write(self) -> BackwardSource:
         """The whole text."""
@@ -78,6 +81,7 @@ class KernelText:
         self._name_numbers()
         self._register_blocks()
         allocations = [self._allocation(buffer) for buffer in self._program.buffers]
+        allocations += [self._state_allocation(state) for state in self._states]
         code = DeviceCode(self._scope, self._program.reversed_loops)
         code.write(self._program.function.body, 1)
         results = [self._result(buffer) for buffer in self._program.buffers]
@@ -136,11 +140,14 @@ class KernelText:
             self._add(cotangent, Role.COTANGENT, written.name)
         needed = {parameter.value for parameter in self._program.function.parameters}
         needed |= {buffer.like for buffer in self._program.buffers}
+        kept = {state.tensor for state in self._program.states}
         made = {buffer.value for buffer in self._program.buffers}
         for parameter in self._program.forward.parameters:
-            if isinstance(parameter.value.type, TensorType) and parameter.value in needed:
+            is_needed = parameter.value in needed and parameter.value not in kept
+            if isinstance(parameter.value.type, TensorType) and is_needed:
                 self._add(parameter.value, Role.CAPTURED, parameter.source)
-        for value in made:
+        made |= {state.tensor for state in self._states}
+        for value in sorted(made, key=lambda value: value.name):
             if value not in self._scope.texts:
                 self._scope.texts[value] = Text(self._scope.identifiers.make(value.name))
 
@@ -176,10 +183,11 @@ class KernelText:
             block: (op, axis) for block, op, axis in shared_blocks(function)
         }
         wanted = [block for buffer in self._program.buffers for _, block in buffer.parts]
-        for op in function.body.ops:
-            if isinstance(op, Grid):
+        wanted += [extent.block for state in self._states for extent in state.shape]
+        for op in walk(function.body):
+            if isinstance(op, (Grid, Loop)):
                 for axis, block in enumerate(op.blocks):
-                    if block in wanted and function.block(block).fixed is None:
+                    if block and block in wanted and function.block(block).fixed is None:
                         places.setdefault(block, (op, axis))
         for block, (op, axis) in places.items():
             wish = re.sub(r"^tile", "block", block)
@@ -216,6 +224,20 @@ class KernelText:
         shape = listed([*counts, f"*{like}.size()"])
         return f"{name} = torch.{make}({shape}, dtype={dtype}, device={like}.device)"
 
+    def _state_allocation(self, state: KeptState) -> str:
+        name = self._scope.tensor(state.tensor)
+        shape = listed(self._extent(extent) for extent in state.shape)
+        device = self._scope.tensor(self._program.cotangents[0][1])
+        dtype = tensor_dtype(state.tensor)
+        return f"{name} = torch.empty({shape}, dtype={dtype}, device={device}.device)"
+
+    def _extent(self, extent: Extent) -> str:
+        if extent.end is None:
+            return self._scope.dim(extent.dim or ONE)
+        if extent.block:
+            return self._count(extent.end, extent.block)
+        return Expressions(self._scope).text(extent.end).code
+
     def _is_finished_on_host(self, buffer: Buffer) -> bool:
         return bool(buffer.parts) or buffer.value.tensor.dtype != buffer.like.tensor.dtype
 
@@ -232,5 +254,3 @@ class KernelText:
 def write_kernel(program: BackwardProgram, options: Options | None = None) -> BackwardSource:
     """The source of a backward program."""
     return KernelText(program, options or Options()).write()
-
-

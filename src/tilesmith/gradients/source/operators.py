@@ -24,6 +24,8 @@ INFIX = {
 }  # fmt: skip
 PREFIX = {"neg": "-", "not": "~"}
 LEFT_ASSOCIATIVE = ("add", "mul", "and", "or", "xor")
+CLAMPS = {"maximum": "min", "minimum": "max"}
+"""Extremes of a tile and a number: the bound of ``torch.clamp`` that it is."""
 OF_NUMBERS = {"maximum": "max", "minimum": "min"}
 """Builtins that runtime numbers have."""
 
@@ -39,6 +41,12 @@ def write_function(fn: str, args: list[Text], *, are_numbers: bool) -> Text:
         return Text(f"{left} {symbol} {args[1].within(level + 1)}", level)
     if are_numbers and fn in OF_NUMBERS:
         return call(OF_NUMBERS[fn], *(arg.code for arg in args))
+    if fn in CLAMPS and not any(arg.is_tile for arg in args[1:]):
+        return call("torch.clamp", args[0].code, f"{CLAMPS[fn]}={args[1].code}")
+    if fn in CLAMPS and not args[0].is_tile:
+        return write_function(fn, args[::-1], are_numbers=are_numbers)
+    if fn == "mulhi":
+        return _upper_half(*args)
     if fn == "fma":
         a, b, c = args
         product = f"{a.within(MULTIPLY)} * {b.within(MULTIPLY + 1)}"
@@ -46,3 +54,9 @@ def write_function(fn: str, args: list[Text], *, are_numbers: bool) -> Text:
     if fn == "truncdiv":
         return call("torch.div", *(arg.code for arg in args), 'rounding_mode="trunc"')
     return call(f"torch.{fn}", *(arg.code for arg in args))
+
+
+def _upper_half(left: Text, right: Text) -> Text:
+    """The upper 32 bits of a product: the lower 64 of one of signed numbers are the same."""
+    factors = [f"{arg.atom}.to(torch.int64)" if arg.is_tile else arg.code for arg in (left, right)]
+    return call(f"({factors[0]} * {factors[1]} >> 32).to", "torch.uint32")

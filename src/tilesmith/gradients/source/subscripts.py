@@ -51,9 +51,7 @@ class Subscripts:
 
     def listed(self, op: Load | Store | Atomic) -> str:
         """``x, [tile_m, :]``, as ``hl.load`` and the like take it."""
-        elements = [
-            "slice(None)" if e == ":" else _slice_call(e) for e in self.elements(op)
-        ]
+        elements = ["slice(None)" if e == ":" else _slice_call(e) for e in self.elements(op)]
         return f"{self._scope.tensor(op.tensor)}, {listed(elements)}"
 
     def _element(self, index: Value, size: Extent, rank: int) -> _Element:

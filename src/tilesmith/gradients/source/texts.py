@@ -20,6 +20,8 @@ class Text:
 
     code: str
     level: int = ATOM
+    is_tile: bool = True
+    """Whether it has the methods of a tile: numbers have not."""
 
     def within(self, level: int) -> str:
         """The code as an operand of an operator of that level."""
