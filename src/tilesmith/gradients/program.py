@@ -18,12 +18,14 @@ from tilesmith.gradients.placement import (
 )
 from tilesmith.gradients.recurrences import KeptState, keep_states
 from tilesmith.gradients.reverse import Forward, Tape, without_effects
+from tilesmith.gradients.shifts import find_idle_maxima
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Yield
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
-from tilesmith.ir.traversal import count_uses, definitions, walk
+from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, walk
 from tilesmith.ir.types import TensorType, TileType, Value, scalar
 
 BYTE = 8
@@ -82,7 +84,7 @@ def differentiate(
     _check(function)
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
-    active = find_active(function, inputs)
+    active = find_active(function, inputs, find_idle_maxima(function))
     kept = keep_states(function, active)
     function = kept.function
     cotangents = {v: _like(v, f"grad_{v.name}") for v in written if v.name in given}
@@ -112,13 +114,27 @@ def differentiate(
     )
     states = [state for loop in kept.loops.values() for state in loop.states]
     return BackwardProgram(
-        simplify_backward(made),
+        _drop_unread(made, kept.tensors),
         function,
         tuple(cotangents.items()),
         buffers,
         tuple(states),
         tuple(forward.reversed_loops),
     )
+
+
+def _drop_unread(function: Function, states: Collection[Value]) -> Function:
+    """The simplified function without stores of states that nothing needs."""
+    function = simplify_backward(function)
+    read = {op.tensor for op in walk(function.body) if isinstance(op, Load)}
+    unread = set(states) - read
+    if not unread:
+        return function
+
+    def drop(op: Operation) -> Operation | None:
+        return None if isinstance(op, Store) and op.tensor in unread else op
+
+    return simplify_backward(rewrite_function(function, drop))
 
 
 def _check(function: Function) -> None:
