@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from tilesmith.compiler.lowering import Lowering, Stage, rewrite, run_stages
 from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.shape import ExpandDims, Reshape
+from tilesmith.ir.traversal import Definitions, Replacement, apply_rules
 from tilesmith.passes.accesses import forward_stored_values
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.expressions import (
@@ -16,6 +19,26 @@ from tilesmith.passes.expressions import (
     merge_common_subexpressions,
 )
 from tilesmith.passes.simplify import fold_constants, simplify_algebra
+
+
+def drop_idle_views(function: Function) -> Function:
+    """Drop an axis that is inserted where one was dropped before.
+
+    Before::
+
+        %a = reshape(%x) : f32[t]
+        %b = expand_dims(%a) {axes=[1]} : f32[t, 1]
+
+    After, where ``%x`` is of ``f32[t, 1]``, ``%b`` is ``%x``.
+    """
+    return apply_rules(function, [_expanded_again])
+
+
+def _expanded_again(op: Operation, find: Definitions) -> Replacement | None:
+    source = find(op.x) if isinstance(op, (ExpandDims, Reshape)) else None
+    is_view = isinstance(source, (Reshape, ExpandDims))
+    return source.x if is_view and source.x.type == op.result.type else None
+
 
 FORWARD = Stage(
     "FORWARD",
@@ -37,6 +60,7 @@ BACKWARD = Stage(
     (
         rewrite(fold_constants, "Derivatives of linear ops are constants."),
         rewrite(simplify_algebra, "Factors of one go."),
+        rewrite(drop_idle_views, "Adjoints of views undo what the next one does."),
         rewrite(fold_constants, "Again, for what that laid bare."),
         rewrite(merge_common_subexpressions, "Adjoints compute much that others do, too."),
         rewrite(eliminate_dead_code, "Most forward values are not needed again."),

@@ -25,8 +25,10 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Yield
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims
+from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, walk
-from tilesmith.ir.types import TensorType, TileType, Value, scalar
+from tilesmith.ir.types import ONE, Shape, TensorType, TileType, Value, scalar
 
 BYTE = 8
 
@@ -219,8 +221,10 @@ class _Gradients:
         mask = None if op.mask is None else tape.value(op.mask)
         value = writer.cast(cotangent, buffer.value.tensor.dtype)
         if placement.mode is Mode.ATOMIC:
+            if mask is not None:
+                value, indices = _idle_where_masked(writer, mask, value, indices)
             kind = AtomicKind.ADD.value
-            fields = {"tensor": buffer.value, "value": value, "indices": indices, "mask": mask}
+            fields = {"tensor": buffer.value, "value": value, "indices": indices}
             writer.create(Atomic, value.type, kind=kind, **fields)
             return
         if placement.mode is Mode.UPDATE:
@@ -229,6 +233,30 @@ class _Gradients:
             )
             value = writer.apply("add", before, value)
         writer.effect(Store, tensor=buffer.value, value=value, indices=indices, mask=mask)
+
+
+def _idle_where_masked(
+    writer: TileWriter, mask: Value, value: Value, indices: tuple[Value, ...]
+) -> tuple[Value, tuple[Value, ...]]:
+    """Atomics have no mask in the language: masked lanes add nothing to the first element."""
+    shape = value.tile.shape
+    mask = _broadcast(writer, mask, shape)
+    kept = writer.apply("where", mask, value, writer.full(value.tile, 0.0))
+    safe: list[Value] = []
+    for index in indices:
+        wide = _broadcast(writer, index, shape)
+        safe.append(writer.apply("where", mask, wide, writer.full(wide.tile, 0)))
+    return kept, tuple(safe)
+
+
+def _broadcast(writer: TileWriter, x: Value, shape: Shape) -> Value:
+    missing = len(shape) - x.tile.rank
+    if missing:
+        ones = x.tile.with_shape((*(ONE for _ in range(missing)), *x.tile.shape))
+        x = writer.create(ExpandDims, ones, x=x, axes=tuple(range(missing)))
+    if x.tile.shape == shape:
+        return x
+    return writer.create(Broadcast, x.tile.with_shape(shape), x=x)
 
 
 def _number(tape: Tape, begin: Value, block: str) -> Value:

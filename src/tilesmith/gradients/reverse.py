@@ -178,7 +178,7 @@ class Tape:
         kind = op.value.tile.with_dtype(grads.tensor.dtype)
         indices = tuple(map(self.value, op.indices))
         loaded = self.writer.create(Load, kind, tensor=grads, indices=indices, mask=mask)
-        loaded.name = grads.name if not op.value.name else f"grad_{op.value.name}"
+        loaded.name = f"grad_{op.value.name or 'tile'}"
         self.add(op.value, self.writer.cast(loaded, cotangent_type(op.value).dtype))
 
     def _reverse_if(self, op: If) -> None:

@@ -64,7 +64,7 @@ SCALAR_DERIVATIVES: dict[str, Row] = {
     "mod": lambda g, y, a, b: (g, -g * (a / b).apply("floor")),
     "fmod": lambda g, y, a, b: (g, -g * (a / b).apply("trunc")),
     "maximum": _larger,
-    "minimum": lambda g, y, a, b: _larger(g, y, b, a)[::-1],
+    "minimum": lambda g, y, a, b: _larger(g, y, b, a),
     "pow": _power,
     "atan2": lambda g, y, a, b: (g * b / (a * a + b * b), -g * a / (a * a + b * b)),
     "fma": lambda g, y, a, b, c: (g * b, g * a, g),

@@ -49,6 +49,11 @@ class Uses:
             for inner in op.regions():
                 self._visit(inner)
 
+    def is_only_yielded(self, value: Value) -> bool:
+        """Whether a value is carried on, and used for nothing else."""
+        users = self._users.get(value, ())
+        return len(users) == 1 and isinstance(users[0][0], Yield)
+
     def count(self, value: Value, *, limit: int = 2) -> int:
         """How often a value is written out, up to a limit; in another region counts as often."""
         total = 0
@@ -115,7 +120,7 @@ class DeviceCode:
             self._scope.texts[value] = text
             return
         is_short = len(text.code) <= WIDEST_IN_PLACE and not value.name
-        if self._uses.count(value) < 2 and is_short:
+        if self._uses.count(value) < 2 and (is_short or self._uses.is_only_yielded(value)):
             self._scope.texts[value] = text
             return
         if re.fullmatch(r"\w+", text.code):
@@ -146,7 +151,10 @@ class DeviceCode:
 
     def _range(self, op: Grid | Loop, tiles: list[TileName]) -> str:
         begins = [self._expressions.text(begin).code for begin in op.begins]
-        ends = [self._expressions.text(end).code for end in op.ends]
+        ends = [
+            self._scope.ends.get(arg) or self._expressions.text(end).code
+            for arg, end in zip(op.body.args, op.ends)
+        ]
         is_single = len(ends) == 1
         bounds = [ends[0]] if is_single else [listed(ends)]
         if any(begin != "0" for begin in begins):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import tilesmith.exc as errors
+from tilesmith.dtypes import ElementKind
 from tilesmith.gradients.source.operators import write_function
 from tilesmith.gradients.source.scope import TORCH_DTYPES, Scope
 from tilesmith.gradients.source.texts import ATOM, Text, call, listed
@@ -84,7 +85,8 @@ class Expressions:
         op = self.scope.definitions.get(value)
         if isinstance(op, Full):
             return True
-        if value.tile.rank:
+        # Numbers are not as narrow as unsigned tiles, of which random numbers are made.
+        if value.tile.rank or value.tile.dtype.kind is ElementKind.UNSIGNED:
             return False
         if op is None or isinstance(op, (Full, BlockSize)):
             return True
@@ -148,10 +150,13 @@ class Expressions:
 
     def cast(self, op: Cast) -> Text:
         """``x.to(dtype)``."""
+        dtype = TORCH_DTYPES[op.dtype.name]
         if self.is_number(op.x):
-            return self.text(op.x)
+            is_unsigned = op.dtype.kind is ElementKind.UNSIGNED
+            text = self.text(op.x)
+            return call("hl.full", "[]", text.code, f"dtype={dtype}") if is_unsigned else text
         method = "view" if op.bitcast else "to"
-        return call(f"{self.text(op.x).atom}.{method}", TORCH_DTYPES[op.dtype.name])
+        return call(f"{self.text(op.x).atom}.{method}", dtype)
 
     def dot(self, op: Dot) -> Text:
         """``hl.dot``."""

@@ -71,6 +71,8 @@ class KernelText:
         self._scope = Scope(program.function, known, Identifiers())
         self._arguments: list[Argument] = []
         self._host: list[str] = []
+        self._made: list[Value] = []
+        """Tensors that host code makes."""
         used = {parameter.value for parameter in program.function.parameters}
         self._states = [state for state in program.states if state.tensor in used]
 
@@ -79,6 +81,8 @@ class KernelText:
         name = self._scope.identifiers.make(self._program.function.name)
         self._name_tensors()
         self._name_numbers()
+        self._scope.name_ends()
+        self._name_made()
         self._register_blocks()
         allocations = [self._allocation(buffer) for buffer in self._program.buffers]
         allocations += [self._state_allocation(state) for state in self._states]
@@ -147,9 +151,11 @@ class KernelText:
             if isinstance(parameter.value.type, TensorType) and is_needed:
                 self._add(parameter.value, Role.CAPTURED, parameter.source)
         made |= {state.tensor for state in self._states}
-        for value in sorted(made, key=lambda value: value.name):
-            if value not in self._scope.texts:
-                self._scope.texts[value] = Text(self._scope.identifiers.make(value.name))
+        self._made = sorted(made, key=lambda value: value.name)
+
+    def _name_made(self) -> None:
+        for value in self._made:
+            self._scope.texts[value] = Text(self._scope.identifiers.make(value.name))
 
     def _name_numbers(self) -> None:
         """Sizes of tensors that are arguments are read from those; other numbers are arguments."""
@@ -199,6 +205,8 @@ class KernelText:
             self._scope.blocks[block] = name
 
     def _most(self, op: Grid | Loop, axis: int) -> str:
+        if op.body.args[axis] in self._scope.ends:
+            return self._scope.ends[op.body.args[axis]]
         end = op.ends[axis]
         known = self._scope.definitions.get(end)
         if isinstance(known, Full) or end in self._scope.texts:
@@ -206,7 +214,7 @@ class KernelText:
         return str(LARGEST_UNKNOWN_BLOCK)
 
     def _count(self, end: Value, block: str) -> str:
-        text = Expressions(self._scope).text(end).code
+        text = self._end(end)
         fixed = self._program.function.block(block).fixed
         size = self._scope.blocks.get(block) or str(fixed)
         return f"helion.cdiv({text}, {size})"
@@ -236,7 +244,16 @@ class KernelText:
             return self._scope.dim(extent.dim or ONE)
         if extent.block:
             return self._count(extent.end, extent.block)
-        return Expressions(self._scope).text(extent.end).code
+        return self._end(extent.end)
+
+    def _end(self, end: Value) -> str:
+        """The end of a loop, as the loop itself has it."""
+        for op in walk(self._program.function.body):
+            if isinstance(op, (Grid, Loop)):
+                for arg, own in zip(op.body.args, op.ends):
+                    if own is end and arg in self._scope.ends:
+                        return self._scope.ends[arg]
+        return Expressions(self._scope).text(end).code
 
     def _is_finished_on_host(self, buffer: Buffer) -> bool:
         return bool(buffer.parts) or buffer.value.tensor.dtype != buffer.like.tensor.dtype

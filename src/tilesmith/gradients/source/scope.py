@@ -10,6 +10,10 @@ from tilesmith.gradients.source.texts import Identifiers, Text
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.indexing import Full, TileIndex
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.shape import ExpandDims
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, Extent, Shape, TensorType, Value
 
 TORCH_DTYPES = {
@@ -49,6 +53,8 @@ class Scope:
     """By the argument of a loop."""
     blocks: dict[str, str] = field(default_factory=dict[str, str])
     """Host variables of blocks that several loops share."""
+    ends: dict[Value, str] = field(default_factory=dict[Value, str])
+    """By the argument of a loop that ends with a dimension of a tensor: that size."""
     texts: dict[Value, Text] = field(default_factory=dict[Value, Text])
     """What stands for values that have a text: names, and numbers of the host."""
 
@@ -82,6 +88,29 @@ class Scope:
         if factor in self.blocks:
             return self.blocks[factor]
         return self.extent(factor)
+
+    def name_ends(self) -> None:
+        """Find the loops that end with a dimension of a tensor that they index."""
+        ranges = {
+            arg: end
+            for op in walk(self.function.body)
+            if isinstance(op, (Grid, Loop))
+            for arg, end in zip(op.body.args, op.ends)
+        }
+        for op in walk(self.function.body):
+            if isinstance(op, (Load, Store)) and op.tensor in self.texts:
+                for axis, index in enumerate(op.indices):
+                    arg = self._tile_of_index(index)
+                    end = self.definitions.get(ranges[arg]) if arg in ranges else None
+                    is_size = isinstance(end, Full) and end.value == op.tensor.tensor.shape[axis]
+                    if is_size and arg is not None:
+                        self.ends.setdefault(arg, f"{self.tensor(op.tensor)}.size({axis})")
+
+    def _tile_of_index(self, index: Value) -> Value | None:
+        op = self.definitions.get(index)
+        if isinstance(op, ExpandDims):
+            op = self.definitions.get(op.x)
+        return op.begin if isinstance(op, TileIndex) else index
 
     def extent(self, extent: Extent) -> str:
         """A size of a tensor."""
