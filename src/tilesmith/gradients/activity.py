@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, While
+from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TileType, Value
 
 
@@ -20,6 +22,8 @@ class Activity:
     constants: Collection[Value] = ()
     """Values that results do not depend on, though they are computed from the tensors."""
     values: set[Value] = field(default_factory=set[Value])
+    takes_all: bool = False
+    """Whether integers count, which have no gradient but may be the bits of something."""
 
     def visit(self, region: Region) -> None:
         """Follow values through a region in program order."""
@@ -65,8 +69,12 @@ class Activity:
                 self._mark(target)
 
     def _mark(self, value: Value) -> None:
-        is_float = isinstance(value.type, TileType) and value.type.dtype.is_float
-        if is_float and value not in self.constants:
+        is_tile = isinstance(value.type, TileType)
+        if (
+            is_tile
+            and (self.takes_all or value.tile.dtype.is_float)
+            and value not in self.constants
+        ):
             self.values.add(value)
 
 
@@ -77,3 +85,12 @@ def find_active(
     activity = Activity(tensors, constants)
     activity.visit(function.body)
     return activity.values
+
+
+def find_reinterpreted(function: Function, tensors: Collection[Value]) -> Cast | None:
+    """Floats that are made of the bits of integers, which are made of what is loaded."""
+    activity = Activity(tensors, takes_all=True)
+    activity.visit(function.body)
+    casts = (op for op in walk(function.body) if isinstance(op, Cast) and op.bitcast)
+    found = (op for op in casts if op.dtype.is_float and op.x in activity.values)
+    return next(found, None)

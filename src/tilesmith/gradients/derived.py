@@ -20,6 +20,7 @@ from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.gradients.program import differentiate, float_tensors, written_tensors
 from tilesmith.gradients.source.kernel_text import BackwardSource, Options, Role, write_kernel
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType
 from tilesmith.runtime.arguments import compile_guard, compile_reader
 from tilesmith.settings import Settings
@@ -120,7 +121,8 @@ class DerivedBackward:
         if key not in self._made:
             program = differentiate(variant.trace.function, wanted, given)
             source = write_kernel(program, _options(self.bound.definition.settings))
-            self._made[key] = CompiledBackward(source, compile_source(source))
+            kernel = compile_source(source) if source.gradients else None
+            self._made[key] = CompiledBackward(source, kernel)
         return self._made[key]
 
     def call(self, *args: Any) -> Any:
@@ -192,6 +194,18 @@ def _leaf(value: Any) -> Any:
     return value.detach().requires_grad_(value.is_floating_point())
 
 
+def _is_view(tensor: torch.Tensor) -> bool:
+    """Whether a tensor shows part of another one."""
+    if tensor.requires_grad:
+        return False
+    try:
+        tensor.detach_()
+    except RuntimeError:
+        # Views cannot be detached in place; for others without a gradient it does nothing.
+        return True
+    return False
+
+
 class _Call:
     """One launch on its way through autograd."""
 
@@ -202,9 +216,6 @@ class _Call:
         self.variant = variant
         self.launch = launch
         self.values = values
-        self.has_run = False
-        self.is_copied = False
-        """Whether results are copies of what was written."""
         trace = variant.trace
         names = derived.bound.definition.split.captured
         parameters = [p for p in trace.function.parameters if not p.is_zeroed]
@@ -212,25 +223,26 @@ class _Call:
         self.read = dict(
             zip(self.sources, compile_reader(names, self.sources, trace.constants)(*values))
         )
-        tensors = [p for p in parameters if isinstance(p.value.type, TensorType)]
+        accessed = {v for op in walk(trace.function.body) for v in op.operand_values()}
+        tensors = [
+            p for p in parameters if isinstance(p.value.type, TensorType) and p.value in accessed
+        ]
         self.names = [p.value.name for p in tensors]
         self.tensor_sources = [p.source for p in tensors]
         self.tensors: list[torch.Tensor] = [self.read[p.source] for p in tensors]
         written = {value.name for value in written_tensors(trace.function)}
         self.written = [place for place, name in enumerate(self.names) if name in written]
+        # Autograd follows views only through operations of its own: one of them is a copy.
+        self.is_copied = any(_is_view(self.tensors[place]) for place in self.written)
 
     def apply(self) -> None:
         """Launch as a node of autograd."""
-        try:
+        if not self.is_copied:
             _Launch.apply(self, *self.tensors)
-        except RuntimeError:
-            if not self.has_run:
-                raise
-            # Autograd takes no views among several results: hand them over as copies.
-            self.is_copied = True
-            copies = cast("tuple[torch.Tensor, ...]", _Launch.apply(self, *self.tensors))
-            for place, copy in zip(self.written, copies):
-                self.tensors[place].copy_(copy)
+            return
+        copies = cast("tuple[torch.Tensor, ...]", _Launch.apply(self, *self.tensors))
+        for place, copy in zip(self.written, copies):
+            self.tensors[place].copy_(copy)
 
     def check(self) -> None:
         """Refuse what has no gradient as it is."""
@@ -249,9 +261,7 @@ class _Launch(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Launch; what is written stays the same tensor."""
-        if not call.has_run:
-            call.launch(*call.values)
-            call.has_run = True
+        call.launch(*call.values)
         written = [tensors[place] for place in call.written]
         ctx.call = call
         ctx.set_materialize_grads(False)
@@ -272,8 +282,10 @@ class _Launch(torch.autograd.Function):
         wanted = frozenset(call.names[i] for i in read if ctx.needs_input_grad[i + 1])
         given = {call.names[i]: g for i, g in zip(call.written, grads) if g is not None}
         found: list[torch.Tensor | None] = [None] * count
+        made = None
         if given and wanted:
             made = call.derived.compiled(call.variant, wanted, frozenset(given))
+        if made is not None and made.source.gradients:
             sources = {call.tensor_sources[i]: tensor for i, tensor in saved.items()}
             known = {**call.read, **sources}
             args = [

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
-from tilesmith.gradients.activity import find_active
+from tilesmith.gradients.activity import find_active, find_reinterpreted
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.placement import (
     Mode,
@@ -83,9 +84,12 @@ def differentiate(
     which there are cotangents.
     """
     function = simplify_forward(traced)
-    _check(function)
+    _check(function, wanted)
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
+    cast = find_reinterpreted(function, inputs)
+    if cast is not None:
+        raise _refusal(function, "floats are made of bits that were computed", cast.loc)
     active = find_active(function, inputs, find_idle_maxima(function))
     kept = keep_states(function, active)
     function = kept.function
@@ -139,14 +143,24 @@ def _drop_unread(function: Function, states: Collection[Value]) -> Function:
     return simplify_backward(rewrite_function(function, drop))
 
 
-def _check(function: Function) -> None:
+def _check(function: Function, wanted: Collection[str]) -> None:
+    for parameter in function.parameters:
+        kind = parameter.value.type
+        is_tiny = isinstance(kind, TensorType) and kind.dtype.is_float and kind.dtype.bits <= BYTE
+        if is_tiny and parameter.value.name in wanted:
+            reason = f"`{parameter.value.name}` has elements of {kind.dtype.name}"
+            raise _refusal(function, reason, parameter.value.loc)
     for load in loads_of_written(function):
         reason = f"`{load.tensor.name}` is read and written by the same kernel"
-        raise errors.AutodiffNotSupported(function=function.name, reason=reason, loc=load.loc)
+        raise _refusal(function, reason, load.loc)
     store = find_overwriting(function)
     if store is not None:
         reason = f"elements of `{store.tensor.name}` may be stored more than once"
-        raise errors.AutodiffNotSupported(function=function.name, reason=reason, loc=store.loc)
+        raise _refusal(function, reason, store.loc)
+
+
+def _refusal(function: Function, reason: str, loc: SourceLocation) -> errors.AutodiffNotSupported:
+    return errors.AutodiffNotSupported(function=function.name, reason=reason, loc=loc)
 
 
 def _like(tensor: Value, name: str) -> Value:

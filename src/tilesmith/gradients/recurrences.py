@@ -109,7 +109,7 @@ class _Keeper:
         ]
         own = [
             Extent(_end_of(dim.symbol, ends))
-            if dim.symbol in blocks and dim.symbol is not None
+            if dim.symbol is not None and dim.symbol in blocks
             else Extent(dim=dim)
             for dim in carried.tile.shape
         ]

@@ -300,7 +300,7 @@ def find_idle_maxima(function: Function) -> set[Value]:
     idle: set[Value] = set()
     for grid in function.body.ops:
         if isinstance(grid, Grid):
-            for peak, loop in _maxima(grid.body):
+            for peak, loop in _maxima(grid.body, known):
                 if _Proof(peak, loop, known).holds(grid):
                     idle.add(peak)
                     idle.update(_carriers(peak, loop))
@@ -313,16 +313,20 @@ def _carriers(peak: Value, loop: Loop | None) -> Iterator[Value]:
         yield from (loop.carried[place], loop.results[place])
 
 
-def _maxima(region: Region) -> Iterator[tuple[Value, Loop | None]]:
+def _maxima(
+    region: Region, known: Mapping[Value, Operation]
+) -> Iterator[tuple[Value, Loop | None]]:
     for op in region.ops:
         if isinstance(op, Reduce) and op.kind in ("max", "min"):
             yield op.result, None
         if isinstance(op, Loop):
-            for carried, yielded in zip(op.carried, op.body.yielded):
-                if _is_running(op.body, carried, yielded):
+            for init, carried, yielded in zip(op.init, op.carried, op.body.yielded):
+                # What it begins with may be an input itself, such as the score of a sink.
+                is_constant = isinstance(known.get(init), Full)
+                if is_constant and _is_running(op.body, carried, yielded):
                     yield yielded, op
         for inner in op.regions():
-            yield from _maxima(inner)
+            yield from _maxima(inner, known)
 
 
 def _is_running(body: Region, carried: Value, yielded: Value) -> bool:

@@ -169,7 +169,8 @@ class DeviceCode:
     def _steps(self, op: Grid | Loop, tiles: list[TileName]) -> str:
         """``block_size=`` or ``step=`` where the default would be another."""
         if tiles[0].is_index:
-            steps = [self._expressions.text(v).code for v in op.steps] if _has_steps(op) else []
+            own = op.steps if isinstance(op, Loop) else ()
+            steps = [self._expressions.text(value).code for value in own]
             wanted, name = [None if step == "1" else step for step in steps], "step"
         else:
             wanted, name = [self._block(tile) for tile in tiles], "block_size"
@@ -250,10 +251,6 @@ class DeviceCode:
                 else:
                     self.lines.append(f"{INDENT * (depth + 1)}pass")
         self._scope.texts.update((v, Text(name)) for v, name in zip(op.results, names))
-
-
-def _has_steps(op: Grid | Loop) -> bool:
-    return isinstance(op, Loop)
 
 
 def _describe(op: Operation) -> str:
