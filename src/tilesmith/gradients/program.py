@@ -93,10 +93,11 @@ def differentiate(
     active = find_active(function, inputs, find_idle_maxima(function))
     kept = keep_states(function, active)
     function = kept.function
-    cotangents = {v: _like(v, f"grad_{v.name}") for v in written if v.name in given}
+    names = _Names(function)
+    cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
     dead = {v for op in walk(function.body) for v in op.results} - active
     plans = plan_gradients(function, inputs, dead)
-    memory = _Gradients(function, cotangents, plans)
+    memory = _Gradients(cotangents, plans, names)
     known = definitions(function.body)
     forward = Forward(
         function.name,
@@ -163,6 +164,22 @@ def _refusal(function: Function, reason: str, loc: SourceLocation) -> errors.Aut
     return errors.AutodiffNotSupported(function=function.name, reason=reason, loc=loc)
 
 
+class _Names:
+    """Names of parameters that no other one has."""
+
+    def __init__(self, function: Function) -> None:
+        self._taken = {parameter.value.name for parameter in function.parameters}
+
+    def make(self, wish: str) -> str:
+        """A name that is free."""
+        name, number = wish, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wish}_{number}"
+        self._taken.add(name)
+        return name
+
+
 def _like(tensor: Value, name: str) -> Value:
     return Value(replace(tensor.tensor, alias=-1), name, tensor.loc)
 
@@ -181,15 +198,12 @@ class _Gradients:
     """The tensors of the backward function, as the reverse walk asks for them."""
 
     def __init__(
-        self,
-        function: Function,
-        cotangents: dict[Value, Value],
-        plans: dict[Value, Placement],
+        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: _Names
     ) -> None:
         self.grid: Grid | None = None
-        self._function = function
         self._cotangents = cotangents
         self._plans = plans
+        self._names = names
         self._buffers: dict[Value, Buffer] = {}
 
     def buffers(self) -> list[Buffer]:
@@ -216,7 +230,7 @@ class _Gradients:
                 strides=(*extra, *kind.strides),
                 alias=-1,
             )
-            name = f"{'partial' if placement.parts else 'grad'}_{tensor.name}"
+            name = self._names.make(f"{'partial' if placement.parts else 'grad'}_{tensor.name}")
             ends = [(self.grid.ends[i], self.grid.blocks[i]) for i in placement.parts]
             value = Value(kind, name, tensor.loc)
             self._buffers[tensor] = Buffer(value, tensor, placement, tuple(ends))

@@ -115,7 +115,11 @@ class _Keeper:
         ]
         shape = (*leading, *own)
         kind = TensorType(carried.tile.dtype, (1,) * len(shape), (1,) * len(shape), alias=-1)
-        tensor = Value(kind, f"{carried.name or 'carried'}_states", carried.loc)
+        stem = name = f"{carried.name or 'carried'}_states"
+        while name in self._names:
+            name = f"{stem}_{len(self._names)}"
+        self._names.add(name)
+        tensor = Value(kind, name, carried.loc)
         self.tensors.append(tensor)
         return KeptState(place, tensor, shape)
 
