@@ -19,9 +19,7 @@ def partial_size(case: Case) -> Size:
 
 def leaves(args: Args) -> Args:
     """The arguments, with floats that a gradient is wanted of."""
-    return tuple(
-        arg.detach().clone().requires_grad_() if is_float(arg) else arg for arg in args
-    )
+    return tuple(arg.detach().clone().requires_grad_() if is_float(arg) else arg for arg in args)
 
 
 def is_float(arg: Any) -> bool:

@@ -60,9 +60,7 @@ def test_every_exception_is_a_kernel_of_the_gallery() -> None:
 def test_the_gradient_is_that_of_the_reference(case: Case) -> None:
     args = inputs_of(case)
     backward = derive(case.kernel, args)
-    wide = tuple(
-        arg.detach().double().requires_grad_() if is_float(arg) else arg for arg in args
-    )
+    wide = tuple(arg.detach().double().requires_grad_() if is_float(arg) else arg for arg in args)
     exact_outputs = floats_in(case.reference(*wide))
     grads = cotangents(floats_in(backward.call(*args)))
     assert any(out.requires_grad for out in exact_outputs)

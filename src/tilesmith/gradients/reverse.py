@@ -53,20 +53,27 @@ class Forward:
     """First arguments of the loops that run from their last turn to the first."""
 
 
-def without_effects(
-    ops: Iterable[Operation], kept_states: Collection[Value] = ()
-) -> list[Operation]:
-    """The ops that compute values, or keep states, also inside loops and branches."""
+def without_effects(ops: Iterable[Operation], states: Collection[Value] = ()) -> list[Operation]:
+    """The ops that compute values, also inside loops and branches.
+
+    Loops keep their ``states``. Those inside of others do not: their turns are run again when the
+    others are gone through backwards.
+    """
     kept: list[Operation] = []
     for op in ops:
-        is_state = isinstance(op, Store) and op.tensor in kept_states
+        is_state = isinstance(op, Store) and op.tensor in states
         if op.traits & (Trait.WRITES | Trait.EFFECT) and not is_state:
             continue
-        regions = tuple(
-            region.with_ops(without_effects(region.ops, kept_states)) for region in op.regions()
-        )
+        regions = tuple(_without_effects(op, region, states) for region in op.regions())
         kept.append(op.with_regions(regions))
     return kept
+
+
+def _without_effects(op: Operation, region: Region, states: Collection[Value]) -> Region:
+    own = states
+    if isinstance(op, Loop):
+        own = {inner.tensor for inner in region.ops if isinstance(inner, Store)} & set(states)
+    return region.with_ops(without_effects(region.ops, own))
 
 
 class Tape:

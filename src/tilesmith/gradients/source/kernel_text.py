@@ -214,7 +214,7 @@ class KernelText:
         return str(LARGEST_UNKNOWN_BLOCK)
 
     def _count(self, end: Value, block: str) -> str:
-        text = self._end(end)
+        text = self._end(end, block)
         fixed = self._program.function.block(block).fixed
         size = self._scope.blocks.get(block) or str(fixed)
         return f"helion.cdiv({text}, {size})"
@@ -246,13 +246,13 @@ class KernelText:
             return self._count(extent.end, extent.block)
         return self._end(extent.end)
 
-    def _end(self, end: Value) -> str:
+    def _end(self, end: Value, block: str = "") -> str:
         """The end of a loop, as the loop itself has it."""
-        for op in walk(self._program.function.body):
-            if isinstance(op, (Grid, Loop)):
-                for arg, own in zip(op.body.args, op.ends):
-                    if own is end and arg in self._scope.ends:
-                        return self._scope.ends[arg]
+        loops = [op for op in walk(self._program.function.body) if isinstance(op, (Grid, Loop))]
+        axes = [axis for op in loops for axis in zip(op.body.args, op.ends, op.blocks)]
+        for arg, own, name in axes:
+            if own is end and arg in self._scope.ends and block in ("", name):
+                return self._scope.ends[arg]
         return Expressions(self._scope).text(end).code
 
     def _is_finished_on_host(self, buffer: Buffer) -> bool:
