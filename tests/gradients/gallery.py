@@ -22,6 +22,7 @@ REFUSED: dict[str, str] = {
     "flex_attention_causal": _ON_DEVICE,
     "flex_attention_window": _ON_DEVICE,
     "scalar_decay_varlen": _ON_DEVICE,
+    "paged_decode": _ON_DEVICE,
     "grouped_gemm_persistent": _TWICE,
     "moe_matmul_ogs": _TWICE,
     "moe_permute": _TWICE,
@@ -30,9 +31,11 @@ REFUSED: dict[str, str] = {
     "fp8_matmul": _BYTES,
     "fp8_attention": _BYTES,
     "fp8_blockwise": _BYTES,
+    "fp8_scaled_all_gather_matmul": _BYTES,
     "nvfp4_gemm": _BYTES,
     "nvfp4_gemv": _BYTES,
     "split_k_barrier": _SHARED,
+    "all_gather_matmul": "programs wait for each other",
     "moe_route": "cannot be computed again",
     "stochastic_rounding": "floats are made of bits that were computed",
     "adamw": "is changed in place",
@@ -45,6 +48,10 @@ WITHOUT_REFERENCE: dict[str, str] = {
     "int16xbf16_gemm": "the reference does not round factors to bf16",
     "cholesky": "the reference spreads the gradient over both triangles",
     "jagged_dense_add": "the reference writes into its argument",
+    "fp8_quantise_groups": "the reference does not round to bytes",
+    **dict.fromkeys(
+        ("all_reduce", "reduce_shard", "add_mesh_row"), "arguments are lists of buffers"
+    ),
     **dict.fromkeys(
         ("geglu_bwd", "swiglu_bwd", "rope_bwd", "grpo_loss_bwd", "grpo_loss_bwd_bare"),
         "the reference is a gradient itself and gives none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -68,15 +69,21 @@ def test_the_gradient_is_that_of_the_reference(case: Case) -> None:
     exact = gradients(case.reference, wide, grads)
     limit = EXACT if is_all_fp64(case.kernel, args) else ROUNDED
     for actual, wanted in zip(found, exact):
-        assert relative_error(actual, wanted) < limit
+        # Logarithms of what is not positive have no gradient either way.
+        finite = wanted.isfinite()
+        assert torch.equal(actual.isfinite(), finite)
+        assert relative_error(actual[finite], wanted[finite]) < limit
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_cannot_be_derived_says_why(name: str) -> None:
     (case,) = [case for case in CASES if case.name == name]
     args = leaves(inputs_of(case))
-    with pytest.raises(helion.exc.AutodiffNotSupported, match="cannot be differentiated") as error:
-        backward = derive(case.kernel, args)
-        grads = cotangents(floats_in(backward.call(*args)))
-        gradients(backward.call, args, grads)
-    assert REFUSED[name] in str(error.value)
+    with pytest.raises(helion.exc.AutodiffNotSupported, match=re.escape(REFUSED[name])) as error:
+        go_back(case, args)
+    assert "cannot be differentiated" in str(error.value)
+
+
+def go_back(case: Case, args: Args) -> None:
+    backward = derive(case.kernel, args)
+    gradients(backward.call, args, cotangents(floats_in(backward.call(*args))))

@@ -69,12 +69,12 @@ def check(kernel: Any, *args: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ROW_FUNCTIONS)
-def test_reductions(name: str) -> None:
+def test_adjoints_of_reductions(name: str) -> None:
     check(of_rows, fp64(5, 6), ROW_FUNCTIONS[name])
 
 
 @pytest.mark.parametrize("name", WHOLE_ROW_FUNCTIONS)
-def test_rows(name: str) -> None:
+def test_adjoints_of_rows(name: str) -> None:
     # The sum of a column is that of a tile: one tile for all rows, so that it is the column's.
     rows = 2 if name == "columns" else 5
     check(of_whole_rows, fp64(rows, 6), WHOLE_ROW_FUNCTIONS[name])
@@ -100,12 +100,12 @@ def test_masked_lanes_get_nothing() -> None:
     assert torch.equal(grad != 0, inside)
 
 
-def test_branches() -> None:
+def test_adjoints_of_branches() -> None:
     check(branched, fp64(6, 3), 4)
 
 
 @pytest.mark.parametrize("kernel", [decayed, stepped, nested], ids=lambda kernel: kernel.name)
-def test_recurrences(kernel: Any) -> None:
+def test_adjoints_of_recurrences(kernel: Any) -> None:
     check(kernel, fp64(5, 7), fp64(7, seed=1) if kernel is not decayed else fp64(5, seed=1))
 
 

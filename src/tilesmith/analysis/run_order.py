@@ -71,7 +71,8 @@ class Surroundings:
     def has_one_step(self, arg: Value) -> bool:
         """Whether the argument of a loop is certain to have one value only."""
         steps = self.steps[arg]
-        return steps.extent is not None and steps.extent <= self.sizes.get(steps.block, 1)
+        size = self.sizes.get(steps.block, 1)
+        return steps.extent is not None and steps.extent <= size
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,14 @@ from tilesmith.gradients.placement import (
     loads_of_written,
     plan_gradients,
 )
-from tilesmith.gradients.recurrences import KeptState, keep_states
-from tilesmith.gradients.reverse import Forward, Tape, without_effects
+from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
+from tilesmith.gradients.reverse import reverse_op
 from tilesmith.gradients.shifts import find_idle_maxima
+from tilesmith.gradients.tape import Forward, Tape, without_effects
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
-from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import Grid, Yield
+from tilesmith.ir.operation import Operation, Trait
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While, Yield
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
@@ -32,6 +33,8 @@ from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, wa
 from tilesmith.ir.types import ONE, Shape, TensorType, TileType, Value, scalar
 
 BYTE = 8
+Cotangents = dict[Value, Value]
+"""By the tensors that the forward function writes."""
 
 
 @dataclass(frozen=True)
@@ -87,38 +90,37 @@ def differentiate(
     _check(function, wanted)
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
-    cast = find_reinterpreted(function, inputs)
-    if cast is not None:
-        raise _refusal(function, "floats are made of bits that were computed", cast.loc)
+    _check_bits(function, inputs)
     active = find_active(function, inputs, find_idle_maxima(function))
     kept = keep_states(function, active)
-    function = kept.function
-    names = _Names(function)
+    names = _Names(kept.function)
     cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
-    dead = {v for op in walk(function.body) for v in op.results} - active
-    plans = plan_gradients(function, inputs, dead)
-    memory = _Gradients(cotangents, plans, names)
-    known = definitions(function.body)
+    dead = {v for op in walk(kept.function.body) for v in op.results} - active
+    memory = _Gradients(cotangents, plan_gradients(kept.function, inputs, dead), names)
+    return _reverse(kept, active, memory, cotangents)
+
+
+def _reverse(
+    kept: KeptFunction, active: Collection[Value], memory: _Gradients, cotangents: Cotangents
+) -> BackwardProgram:
+    function = kept.function
     forward = Forward(
         function.name,
         active,
-        known,
+        definitions(function.body),
         count_uses(function.body),
         memory,
         kept.loops,
         kept.tensors,
+        reverse=reverse_op,
     )
     ops = function.body.ops
     body = [_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op for op in ops]
     buffers = tuple(memory.buffers())
     tensors = [*cotangents.values(), *(buffer.value for buffer in buffers)]
     parameters = (*function.parameters, *(Parameter(v, v.name) for v in tensors))
-    made = replace(
-        function,
-        name=f"{function.name}_backward",
-        parameters=parameters,
-        body=function.body.with_ops(body),
-    )
+    name = f"{function.name}_backward"
+    made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
     states = [state for loop in kept.loops.values() for state in loop.states]
     return BackwardProgram(
         _drop_unread(made, kept.tensors),
@@ -128,6 +130,12 @@ def differentiate(
         tuple(states),
         tuple(forward.reversed_loops),
     )
+
+
+def _check_bits(function: Function, inputs: Collection[Value]) -> None:
+    cast = find_reinterpreted(function, inputs)
+    if cast is not None:
+        raise _refusal(function, "floats are made of bits that were computed", cast.loc)
 
 
 def _drop_unread(function: Function, states: Collection[Value]) -> Function:
@@ -154,10 +162,19 @@ def _check(function: Function, wanted: Collection[str]) -> None:
     for load in loads_of_written(function):
         reason = f"`{load.tensor.name}` is read and written by the same kernel"
         raise _refusal(function, reason, load.loc)
+    for op in walk(function.body):
+        waits = isinstance(op, (While, GroupBarrier)) and _has_effects(op)
+        if waits:
+            raise _refusal(function, "programs wait for each other", op.loc)
     store = find_overwriting(function)
     if store is not None:
         reason = f"elements of `{store.tensor.name}` may be stored more than once"
         raise _refusal(function, reason, store.loc)
+
+
+def _has_effects(op: Operation) -> bool:
+    inner = (one for region in op.regions() for one in walk(region))
+    return any(one.traits & (Trait.WRITES | Trait.EFFECT) for one in (op, *inner))
 
 
 def _refusal(function: Function, reason: str, loc: SourceLocation) -> errors.AutodiffNotSupported:

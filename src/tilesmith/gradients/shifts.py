@@ -297,13 +297,13 @@ _RULES: dict[type[Operation], Callable[[_Proof, Any, list[Degree]], Degree]] = {
 def find_idle_maxima(function: Function) -> set[Value]:
     """Maxima, and running maxima of loops, that no stored value depends on."""
     known = definitions(function.body)
+    grids = [op for op in function.body.ops if isinstance(op, Grid)]
+    maxima = [(grid, *found) for grid in grids for found in _maxima(grid.body, known)]
     idle: set[Value] = set()
-    for grid in function.body.ops:
-        if isinstance(grid, Grid):
-            for peak, loop in _maxima(grid.body, known):
-                if _Proof(peak, loop, known).holds(grid):
-                    idle.add(peak)
-                    idle.update(_carriers(peak, loop))
+    for grid, peak, loop in maxima:
+        if _Proof(peak, loop, known).holds(grid):
+            idle.add(peak)
+            idle.update(_carriers(peak, loop))
     return idle
 
 
@@ -316,17 +316,19 @@ def _carriers(peak: Value, loop: Loop | None) -> Iterator[Value]:
 def _maxima(
     region: Region, known: Mapping[Value, Operation]
 ) -> Iterator[tuple[Value, Loop | None]]:
-    for op in region.ops:
+    for op in walk(region):
         if isinstance(op, Reduce) and op.kind in ("max", "min"):
             yield op.result, None
-        if isinstance(op, Loop):
-            for init, carried, yielded in zip(op.init, op.carried, op.body.yielded):
-                # What it begins with may be an input itself, such as the score of a sink.
-                is_constant = isinstance(known.get(init), Full)
-                if is_constant and _is_running(op.body, carried, yielded):
-                    yield yielded, op
-        for inner in op.regions():
-            yield from _maxima(inner, known)
+        elif isinstance(op, Loop):
+            yield from ((peak, op) for peak in _running_maxima(op, known))
+
+
+def _running_maxima(op: Loop, known: Mapping[Value, Operation]) -> Iterator[Value]:
+    for init, carried, yielded in zip(op.init, op.carried, op.body.yielded):
+        # What it begins with may be an input itself, such as the score of a sink.
+        is_constant = isinstance(known.get(init), Full)
+        if is_constant and _is_running(op.body, carried, yielded):
+            yield yielded
 
 
 def _is_running(body: Region, carried: Value, yielded: Value) -> bool:

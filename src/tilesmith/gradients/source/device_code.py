@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
@@ -16,7 +16,6 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.types import Value
@@ -271,15 +270,23 @@ def user_line(loc: SourceLocation) -> str:
     return linecache.getline(loc.file, loc.line).strip()
 
 
-def shared_blocks(function: Function) -> Iterator[tuple[str, Grid | Loop, int]]:
-    """Blocks that several loops step by, each with its first loop and the axis there."""
-    found: dict[str, list[tuple[Grid | Loop, int]]] = {}
+Place = tuple[Grid | Loop, int]
+"""A loop, and one of its axes."""
+
+
+def block_places(function: Function) -> Iterator[tuple[str, Place]]:
+    """The loops that step by each block."""
     for op in _loops(function.body):
-        for axis, block in enumerate(op.blocks):
-            found.setdefault(block, []).append((op, axis))
-    for block, places in found.items():
-        if block and len(places) > 1 and function.block(block).fixed is None:
-            yield block, *places[0]
+        yield from ((block, (op, axis)) for axis, block in enumerate(op.blocks) if block)
+
+
+def shared_blocks(function: Function) -> dict[str, Place]:
+    """Tuned blocks that several loops step by, with the first one."""
+    found: dict[str, list[Place]] = {}
+    for block, place in block_places(function):
+        found.setdefault(block, []).append(place)
+    shared = {block: places[0] for block, places in found.items() if len(places) > 1}
+    return {block: p for block, p in shared.items() if function.block(block).fixed is None}
 
 
 def _loops(region: Region) -> Iterator[Grid | Loop]:
@@ -288,9 +295,3 @@ def _loops(region: Region) -> Iterator[Grid | Loop]:
             yield op
         for inner in op.regions():
             yield from _loops(inner)
-
-
-def constant(value: Value, definitions: Mapping[Value, Operation]) -> int | None:
-    """An integer that is known."""
-    op = definitions.get(value)
-    return int(op.value) if isinstance(op, Full) else None

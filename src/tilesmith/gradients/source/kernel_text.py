@@ -9,13 +9,13 @@ from enum import Enum
 from tilesmith.gradients.placement import Mode
 from tilesmith.gradients.program import BackwardProgram, Buffer
 from tilesmith.gradients.recurrences import Extent, KeptState
-from tilesmith.gradients.source.device_code import INDENT, DeviceCode, shared_blocks
+from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
 from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import ONE, TensorType, Value
 
 HEADER = "import torch\n\nimport tilesmith as helion\nimport tilesmith.language as hl\n\n\n"
@@ -174,27 +174,17 @@ class KernelText:
             match = re.fullmatch(r"(.+)\.(size\(\d+\))", source)
             if match is not None and match[1] in tensors:
                 self._scope.texts[value] = Text(f"{tensors[match[1]]}.{match[2]}")
-            elif self._is_used(value):
+            elif ".stride(" not in source:
                 self._add(value, Role.CAPTURED, source)
-
-    def _is_used(self, value: Value) -> bool:
-        """Strides are no business of the backward kernel's text."""
-        return ".stride(" not in next(
-            p.source for p in self._program.function.parameters if p.value is value
-        )
 
     def _register_blocks(self) -> None:
         function = self._program.function
-        places: dict[str, tuple[Grid | Loop, int]] = {
-            block: (op, axis) for block, op, axis in shared_blocks(function)
-        }
+        places = shared_blocks(function)
         wanted = [block for buffer in self._program.buffers for _, block in buffer.parts]
         wanted += [extent.block for state in self._states for extent in state.shape]
-        for op in walk(function.body):
-            if isinstance(op, (Grid, Loop)):
-                for axis, block in enumerate(op.blocks):
-                    if block and block in wanted and function.block(block).fixed is None:
-                        places.setdefault(block, (op, axis))
+        for block, place in block_places(function):
+            if block in wanted and function.block(block).fixed is None:
+                places.setdefault(block, place)
         for block, (op, axis) in places.items():
             wish = re.sub(r"^tile", "block", block)
             name = self._scope.identifiers.make(wish)
@@ -248,10 +238,9 @@ class KernelText:
 
     def _end(self, end: Value, block: str = "") -> str:
         """The end of a loop, as the loop itself has it."""
-        loops = [op for op in walk(self._program.function.body) if isinstance(op, (Grid, Loop))]
-        axes = [axis for op in loops for axis in zip(op.body.args, op.ends, op.blocks)]
-        for arg, own, name in axes:
-            if own is end and arg in self._scope.ends and block in ("", name):
+        for name, (op, axis) in block_places(self._program.function):
+            arg = op.body.args[axis]
+            if op.ends[axis] is end and arg in self._scope.ends and block in ("", name):
                 return self._scope.ends[arg]
         return Expressions(self._scope).text(end).code
 

@@ -91,22 +91,18 @@ class Scope:
 
     def name_ends(self) -> None:
         """Find the loops that end with a dimension of a tensor that they index."""
-        ranges = {
-            arg: end
-            for op in walk(self.function.body)
-            if isinstance(op, (Grid, Loop))
-            for arg, end in zip(op.body.args, op.ends)
-        }
-        for op in walk(self.function.body):
-            if isinstance(op, (Load, Store)) and op.tensor in self.texts:
-                for axis, index in enumerate(op.indices):
-                    arg = self._tile_of_index(index)
-                    end = self.definitions.get(ranges[arg]) if arg in ranges else None
-                    is_size = isinstance(end, Full) and end.value == op.tensor.tensor.shape[axis]
-                    if is_size and arg is not None:
-                        self.ends.setdefault(arg, f"{self.tensor(op.tensor)}.size({axis})")
+        ops = list(walk(self.function.body))
+        loops = [op for op in ops if isinstance(op, (Grid, Loop))]
+        ranges = {arg: end for op in loops for arg, end in zip(op.body.args, op.ends)}
+        accesses = [op for op in ops if isinstance(op, (Load, Store)) and op.tensor in self.texts]
+        places = [(op, *place) for op in accesses for place in enumerate(op.indices)]
+        for op, axis, index in places:
+            arg = self._tile_of_index(index)
+            end = self.definitions.get(ranges[arg]) if arg in ranges else None
+            if isinstance(end, Full) and end.value == op.tensor.tensor.shape[axis]:
+                self.ends.setdefault(arg, f"{self.tensor(op.tensor)}.size({axis})")
 
-    def _tile_of_index(self, index: Value) -> Value | None:
+    def _tile_of_index(self, index: Value) -> Value:
         op = self.definitions.get(index)
         if isinstance(op, ExpandDims):
             op = self.definitions.get(op.x)
