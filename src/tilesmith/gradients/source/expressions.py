@@ -11,7 +11,7 @@ import tilesmith.exc as errors
 from tilesmith.dtypes import ElementKind
 from tilesmith.gradients.source.operators import write_function
 from tilesmith.gradients.source.scope import TORCH_DTYPES, Scope
-from tilesmith.gradients.source.texts import ATOM, Text, call, listed
+from tilesmith.gradients.source.texts import ADD, ATOM, UNARY, Text, call, listed
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -35,7 +35,7 @@ def number(value: float | bool) -> Text:
     if isinstance(value, float) and not math.isfinite(value):
         return replace(call("float", f'"{value}"'), is_tile=False)
     text = repr(value)
-    return Text(text, 8 if text.startswith("-") else ATOM, is_tile=False)
+    return Text(text, UNARY if text.startswith("-") else ATOM, is_tile=False)
 
 
 class Expressions:
@@ -202,7 +202,7 @@ class Expressions:
             return Text(f"{tile.name}.index")
         size = self.scope.tile_of(op.block)
         width = f"{size.name}.block_size" if size else self.scope.blocks[op.block]
-        return Text(f"{self.text(op.begin).code} + hl.arange({width})", 6)
+        return Text(f"{self.text(op.begin).code} + hl.arange({width})", ADD)
 
 
 def _scalar_of(scope: Scope, value: Value) -> Value:

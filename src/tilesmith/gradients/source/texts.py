@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-LOOSE, COMPARE, OR, XOR, AND, SHIFT, ADD, MULTIPLY, UNARY, ATOM = range(10)
+COMPARE, OR, XOR, AND, SHIFT, ADD, MULTIPLY, UNARY, ATOM = range(9)
 """How tightly operators bind, the loosest first."""
 RESERVED = frozenset(
     {"helion", "hl", "math", "torch", "operator", "float", "min", "max", "range", "reversed"}
