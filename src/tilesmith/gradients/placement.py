@@ -27,8 +27,9 @@ from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
 from tilesmith.ir.traversal import definitions, values_defined_in, walk
 from tilesmith.ir.types import Dim, Extent, TensorType, Value
 
@@ -129,13 +130,24 @@ class _Planner:
         if not all(map(self._have_own_lanes, self._sites)) or len(set(shared)) > 1:
             return Placement(Mode.ATOMIC)
         parts = shared[0]
-        if parts and not self._can_have_parts(parts):
+        if parts and (self._is_factor() or not self._can_have_parts(parts)):
             return Placement(Mode.ATOMIC)
         if self._is_once_each():
             return Placement(Mode.STORE, parts, self._covers())
         if self._keeps_to_its_program(parts):
             return Placement(Mode.UPDATE, parts)
         return Placement(Mode.ATOMIC)
+
+    def _is_factor(self) -> bool:
+        """Whether it is multiplied in loops: then each gradient gets a grid of its own."""
+        found = [site.op.result for site in self._sites if site.loops]
+        for value in found:
+            users = (op for op in self._known.values() if value in op.operand_values())
+            for op in users:
+                if isinstance(op, Dot):
+                    return True
+                found += op.results if isinstance(op, (Cast, Permute)) else ()
+        return False
 
     def _told_apart(self, site: _Site) -> set[Value | int]:
         return find_told_apart(site.op, self._grid, self._where)

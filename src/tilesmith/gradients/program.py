@@ -10,6 +10,7 @@ from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
 from tilesmith.gradients.activity import find_active, find_reinterpreted
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
+from tilesmith.gradients.own_grids import give_own_grids
 from tilesmith.gradients.placement import (
     Mode,
     Placement,
@@ -122,11 +123,13 @@ def _reverse(
     name = f"{function.name}_backward"
     made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
     states = [state for loop in kept.loops.values() for state in loop.states]
+    split, stored = give_own_grids(_drop_unread(made, kept.tensors))
+    placed = {v: Placement(Mode.STORE, covers=covers) for v, covers in stored.items()}
     return BackwardProgram(
-        _drop_unread(made, kept.tensors),
+        simplify_backward(split) if stored else split,
         function,
         tuple(cotangents.items()),
-        buffers,
+        tuple(replace(b, placement=placed.get(b.value, b.placement)) for b in buffers),
         tuple(states),
         tuple(forward.reversed_loops),
     )
