@@ -210,6 +210,9 @@ class _Planner:
         begin = op.begin if isinstance(op, TileIndex) else index
         if begin not in ranges:
             return isinstance(op, Full) and size == 1
+        if ranges[begin][0] in ranges and self._where.steps[begin].parent is not None:
+            # The tiles of a group: groups reach all if those do.
+            begin = ranges[begin][0]
         first, last = (self._known.get(bound) for bound in ranges[begin])
         is_whole = isinstance(last, Full) and last.value == size
         return is_whole and isinstance(first, Full) and first.value == 0

@@ -20,6 +20,7 @@ from tilesmith.gradients.placement import (
 )
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
+from tilesmith.gradients.row_groups import can_group, group_rows
 from tilesmith.gradients.shifts import find_idle_maxima
 from tilesmith.gradients.tape import Forward, Tape, without_effects
 from tilesmith.gradients.terms import cotangent_dtype
@@ -93,12 +94,20 @@ def differentiate(
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
     _check_bits(function, inputs)
     active = find_active(function, inputs, find_idle_maxima(function))
+    plans = plan_gradients(function, inputs, _inactive(function, active))
+    axes = {axis for plan in plans.values() for axis in plan.parts}
+    if len(axes) == 1 and can_group(function, min(axes)):
+        function = simplify_forward(group_rows(function, min(axes)))
+        active = find_active(function, inputs, find_idle_maxima(function))
+        plans = plan_gradients(function, inputs, _inactive(function, active))
     kept = keep_states(function, active)
     names = _Names(kept.function)
     cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
-    dead = {v for op in walk(kept.function.body) for v in op.results} - active
-    memory = _Gradients(cotangents, plan_gradients(kept.function, inputs, dead), names)
-    return _reverse(kept, active, memory, cotangents)
+    return _reverse(kept, active, _Gradients(cotangents, plans, names), cotangents)
+
+
+def _inactive(function: Function, active: Collection[Value]) -> set[Value]:
+    return {v for op in walk(function.body) for v in op.results} - set(active)
 
 
 def _reverse(

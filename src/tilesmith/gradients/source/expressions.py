@@ -109,13 +109,22 @@ class Expressions:
         return write_function(op.fn, texts, are_numbers=self.is_number(op.result))
 
     def _tile_property(self, op: Elementwise) -> Text | None:
-        """``tile.id``, written as such."""
-        if op.fn != "floordiv":
+        """``tile.id`` and ``tile.end``, written as such."""
+        if op.fn == "floordiv":
+            tile = self.scope.tiles.get(op.args[0])
+            is_own = tile is not None and self._is_size(op.args[1], tile.block)
+            return Text(f"{tile.name}.id") if is_own and tile is not None else None
+        stop = self.scope.definitions.get(op.args[0])
+        if op.fn != "minimum" or not isinstance(stop, Elementwise) or stop.fn != "add":
             return None
-        tile = self.scope.tiles.get(op.args[0])
-        size = self.scope.definitions.get(op.args[1])
-        is_own = tile is not None and isinstance(size, BlockSize) and size.block == tile.block
-        return Text(f"{tile.name}.id") if is_own and tile is not None else None
+        tile = self.scope.tiles.get(stop.args[0])
+        is_own = tile is not None and self._is_size(stop.args[1], tile.block)
+        is_end = is_own and tile is not None and tile.end is op.args[1]
+        return Text(f"{tile.name}.end") if is_end and tile is not None else None
+
+    def _is_size(self, value: Value, block: str) -> bool:
+        op = self.scope.definitions.get(value)
+        return isinstance(op, BlockSize) and op.block == block
 
     def whole(self, value: Value) -> Text:
         """A value that has its whole shape, whatever it meets."""

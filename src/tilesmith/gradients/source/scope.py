@@ -94,10 +94,13 @@ class Scope:
         ops = list(walk(self.function.body))
         loops = [op for op in ops if isinstance(op, (Grid, Loop))]
         ranges = {arg: end for op in loops for arg, end in zip(op.body.args, op.ends)}
+        # The tiles of a group begin with the group.
+        groups = {arg: first for op in loops for arg, first in zip(op.body.args, op.begins)}
         accesses = [op for op in ops if isinstance(op, (Load, Store)) and op.tensor in self.texts]
         places = [(op, *place) for op in accesses for place in enumerate(op.indices)]
         for op, axis, index in places:
             arg = self._tile_of_index(index)
+            arg = groups[arg] if groups.get(arg) in ranges else arg
             end = self.definitions.get(ranges[arg]) if arg in ranges else None
             if isinstance(end, Full) and end.value == op.tensor.tensor.shape[axis]:
                 self.ends.setdefault(arg, f"{self.tensor(op.tensor)}.size({axis})")
