@@ -101,9 +101,7 @@ def find_distinguishing_axes(index: Value, where: Surroundings) -> frozenset[Val
     return frozenset(found)
 
 
-def find_told_apart(
-    op: Load | Store | Atomic, grid: Grid, where: Surroundings
-) -> set[Value | int]:
+def find_told_apart(op: Load | Store | Atomic, grid: Grid, where: Surroundings) -> set[Value | int]:
     """Arguments of loops, and axes of the accessed tile, that its elements tell apart."""
     found: set[Value | int] = set()
     rank = Accessed.tile(op).tile.rank

@@ -68,9 +68,7 @@ class BoundKernel(CompiledKernel):
         """Run with something around the launcher, which host code is handed instead of it."""
         self.ensure_config_exists(args)
         assert self._active is not None
-        return self._executables.call_with(
-            self._active, wrap, self.definition.with_defaults(args)
-        )
+        return self._executables.call_with(self._active, wrap, self.definition.with_defaults(args))
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True

@@ -115,7 +115,7 @@ class Executables:
         self, executable: Executable, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]
     ) -> Any:
         """Run host code with something around the launcher at its launch point."""
-        launch = wrap(lambda *values: executable.launch(*values))
+        launch = wrap(executable.launch)
         launch.device = self._device  # type: ignore[attr-defined]
         with running_host(self._make_session(executable.config, executable.blocks)):
             return self._host(launch, *args)
