@@ -193,7 +193,7 @@ def _grid_of(update: _Update) -> Grid:
     summed = _sum_over(update, mapping, total)
     writer.insert(summed)
     places: dict[Value, Value] = dict(mapping)
-    needed = [one for one in update.slice if _is_index(one, op)]
+    needed = [one for one in update.slice if _is_index(one, update)]
     for one in clone_ops(needed, places):
         writer.insert(one)
     value = writer.cast(summed.results[0], op.tensor.tensor.dtype)
@@ -209,10 +209,11 @@ def _grid_of(update: _Update) -> Grid:
     )
 
 
-def _is_index(op: Operation, update: Atomic) -> bool:
+def _is_index(op: Operation, update: _Update) -> bool:
     """Whether an index of the update is made of it: a line of positions, or a view of one."""
-    expanded = isinstance(op, ExpandDims) and op.result in update.indices
-    return expanded or isinstance(op, TileIndex)
+    if isinstance(op, TileIndex):
+        return any(op.begin is axis.arg for axis in update.own)
+    return isinstance(op, ExpandDims) and op.result in update.op.indices
 
 
 def _sum_over(update: _Update, mapping: Mapping[Value, Value], total: Value) -> Loop:
