@@ -13,7 +13,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/compiler": (9, 1_450),
     "tilesmith/diagnostics": (10, 1_700),
     "tilesmith/frontend": (61, 13_700),
-    "tilesmith/gradients": (22, 3_750),
+    "tilesmith/gradients": (24, 4_050),
     "tilesmith/interpreter": (15, 2_150),
     "tilesmith/ir": (22, 2_950),
     "tilesmith/jit": (23, 3_500),
@@ -29,13 +29,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 81_050,
-    "files in src": 443,
+    "lines in src": 81_350,
+    "files in src": 445,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 8,
-    "modules with one importer": 100,
+    "modules with one importer": 102,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }
