@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tilesmith import exc, language, runtime
+    from tilesmith import exc, experimental, language, runtime
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
     from tilesmith.jit.output.code import OutputCodeOptions
@@ -30,6 +30,7 @@ __all__ = [
     "aot_kernel",
     "cdiv",
     "exc",
+    "experimental",
     "jit",
     "kernel",
     "language",
@@ -46,6 +47,7 @@ _PLACES = {
     "aot_kernel": "tilesmith.tune.kernel:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
+    "experimental": "tilesmith.experimental",
     "jit": "tilesmith.tune.kernel:kernel",
     "kernel": "tilesmith.tune.kernel:kernel",
     "language": "tilesmith.language",

@@ -159,7 +159,7 @@ CONFIGS = Rule("Configs or dicts (in the environment: JSON)", lambda value: valu
 BACKEND = one_of("auto", "triton", "cpu", "reference", "cute", "tileir")
 DOT_PRECISION = one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
 EFFORT = one_of("none", "quick", "full")
-SEVERITY = one_of("warn", "error", "ignore")
+GRADIENTS = one_of("derive", "warn", "error", "ignore")
 INDEX_DTYPE = Rule('int32, int64, "auto" or None', _accept_index_dtype)
 REF_MODE = Rule("RefMode.OFF or RefMode.EAGER", _instance_of(RefMode), _parse_ref_mode)
 WARNINGS = Rule("a list of warning classes or their names", _accept_warnings, _parse_list)

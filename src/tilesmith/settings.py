@@ -28,6 +28,7 @@ from tilesmith.setting_rules import (
     DOT_PRECISION,
     EFFORT,
     FLAG,
+    GRADIENTS,
     INDEX_DTYPE,
     LOG_LEVEL,
     LOGS,
@@ -38,7 +39,6 @@ from tilesmith.setting_rules import (
     PRECOMPILE,
     REF_MODE,
     REFUSED,
-    SEVERITY,
     TEXT,
     WARNINGS,
     NameNotKnownError,
@@ -102,7 +102,7 @@ class Settings:
     """Whether exp, division and the like may be approximate."""
     ignore_warnings: tuple[str | type, ...] = _setting((), WARNINGS)
     """Warnings that are not printed."""
-    missing_gradient: str = _setting("warn", SEVERITY)
+    missing_gradient: str = _setting("derive", GRADIENTS)
     """What to do where an argument requires a gradient and the kernel has no backward."""
     persistent_reserved_sms: int = _setting(0, whole(0))
     """Multiprocessors that persistent kernels leave free."""

@@ -71,7 +71,7 @@ def test_too_many_gradients_are_refused():
 
 @pytest.mark.parametrize("is_warm", [False, True])
 def test_lost_gradients_are_said_once(is_warm: bool, capsys: pytest.CaptureFixture[str]):
-    kernel = kernels.fresh(kernels.scale)
+    kernel = kernels.fresh(kernels.scale, missing_gradient="warn")
     x = torch.randn(6, requires_grad=True)
     if is_warm:
         kernel(x.detach())
@@ -109,7 +109,55 @@ def test_leaves_are_not_changed_in_place(is_warm: bool):
 
 def test_backward_through_a_graph_without_one_is_an_error():
     torch.compiler.reset()
-    kernel = kernels.fresh(kernels.scale)
+    kernel = kernels.fresh(kernels.scale, missing_gradient="warn")
     compiled = torch.compile(lambda x: kernel(x).sum(), backend="eager", fullgraph=True)
     with pytest.raises(RuntimeError, match="no autograd formula was registered"):
         compiled(torch.randn(6, requires_grad=True)).backward()
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_gradients_are_derived_where_none_is_registered(is_warm: bool):
+    kernel = kernels.fresh(kernels.softmax)
+    x = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
+    if is_warm:
+        kernel(x.detach())
+    assert torch.autograd.gradcheck(kernel, (x,))
+    assert torch.autograd.gradgradcheck(kernel, (x,))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_derived_gradients_in_graphs(backend: str):
+    torch.compiler.reset()
+    kernel = kernels.fresh(kernels.softmax)
+    compiled = torch.compile(lambda x: (kernel(x * 2) ** 2).sum(), backend=backend, fullgraph=True)
+    for rows in (5, 6, 7):
+        x = torch.randn(rows, 9, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        compiled(x).backward()
+        (torch.softmax(y * 2, 1) ** 2).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_the_source_of_a_derived_backward():
+    text = kernels.fresh(kernels.softmax).backward_source((torch.randn(5, 7),))
+    assert "def softmax_backward(" in text
+    assert "@helion.kernel" in text
+
+
+def test_gradients_by_a_call():
+    kernel = kernels.fresh(kernels.softmax)
+    x, grad = torch.randn(5, 7), torch.randn(5, 7)
+    y = x.clone().requires_grad_()
+    torch.softmax(y, 1).backward(grad)
+    found, source, module = helion.experimental.backward(kernel, grad, x, return_code=True)
+    torch.testing.assert_close(found, y.grad)
+    assert "def softmax_backward(" in source
+    assert "@triton.jit" in module
+    with pytest.raises(helion.exc.AutodiffNotSupported, match="2 gradients are given"):
+        helion.experimental.backward(kernel, (grad, grad), x)
+
+
+def test_several_launches_say_that_they_have_no_gradient(capsys: pytest.CaptureFixture[str]):
+    kernel = kernels.fresh(kernels.two_launches)
+    kernel(torch.rand(6, requires_grad=True))
+    assert "WARNING[GradientDropped]" in capsys.readouterr().err

@@ -19,12 +19,13 @@ from tilesmith.analysis.memory_conflicts import (
     is_disjoint,
     is_same_place,
 )
+from tilesmith.ir.axis_roles import Accessed
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
-from tilesmith.ir.ops.memory import Atomic, AtomicKind
+from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
 from tilesmith.ir.ops.shape import Broadcast
 from tilesmith.ir.traversal import count_uses, definitions, values_defined_in, walk
 from tilesmith.ir.types import Dim, Value
@@ -67,6 +68,12 @@ class Surroundings:
         varying = frozenset(self.varying) - frozenset(args)
         return replace(self, steps=steps, varying=varying)
 
+    def has_one_step(self, arg: Value) -> bool:
+        """Whether the argument of a loop is certain to have one value only."""
+        steps = self.steps[arg]
+        size = self.sizes.get(steps.block, 1)
+        return steps.extent is not None and steps.extent <= size
+
 
 @dataclass(frozen=True)
 class _Digit:
@@ -92,6 +99,20 @@ def find_distinguishing_axes(index: Value, where: Surroundings) -> frozenset[Val
             found.add(arg)
             arg = where.steps[arg].parent
     return frozenset(found)
+
+
+def find_told_apart(op: Load | Store | Atomic, grid: Grid, where: Surroundings) -> set[Value | int]:
+    """Arguments of loops, and axes of the accessed tile, that its elements tell apart."""
+    found: set[Value | int] = set()
+    rank = Accessed.tile(op).tile.rank
+    for index, stride in zip(op.indices, op.tensor.tensor.strides):
+        if stride == 0:
+            continue
+        for here in (where, where.within(grid.body.args)):
+            axes = find_distinguishing_axes(index, here)
+            missing = rank - index.tile.rank
+            found |= {one + missing if isinstance(one, int) else one for one in axes}
+    return found
 
 
 def _are_separate(digits: list[_Digit]) -> bool:
@@ -205,13 +226,14 @@ def find_shared_updates(function: Function, sizes: Mapping[str, int]) -> tuple[S
     found: list[SharedUpdate] = []
     for grid in walk(function.body):
         if isinstance(grid, Grid):
-            found += _Programs(grid, _surroundings(grid, known, {**sizes, **fixed})).updates()
+            found += _Programs(grid, find_surroundings(grid, known, {**sizes, **fixed})).updates()
     return tuple(found)
 
 
-def _surroundings(
+def find_surroundings(
     grid: Grid, known: Mapping[Value, Operation], sizes: Mapping[str, int]
 ) -> Surroundings:
+    """What is known of the values in a grid; ``known`` has the op that gives each."""
     steps: dict[Value, Steps] = {}
     where = Surroundings(known, frozenset(values_defined_in(grid.body)), steps, sizes)
     for op in (grid, *walk(grid.body)):
@@ -253,7 +275,6 @@ class _Programs:
     def __init__(self, grid: Grid, where: Surroundings) -> None:
         self._grid = grid
         self._where = where
-        self._within = where.within(grid.body.args)
         self._uses = count_uses(grid.body)
 
     def updates(self) -> Iterator[SharedUpdate]:
@@ -263,13 +284,13 @@ class _Programs:
             hazard = self._find_hazard(op)
             if hazard is None:
                 continue
-            distinguishing = self._distinguishing_axes(op)
+            distinguishing = find_told_apart(op, self._grid, self._where)
             args = enumerate(self._grid.body.args)
             shared = [(i, arg) for i, arg in args if arg not in distinguishing]
             axes = tuple(
                 self._grid.blocks[axis] or arg.name or f"axis {axis}"
                 for axis, arg in shared
-                if not self._has_one_program(arg)
+                if not self._where.has_one_step(arg)
             )
             do_lanes_meet = any(
                 not (dim.is_one or self._where.sizes.get(dim.symbol or "") == 1)
@@ -294,23 +315,6 @@ class _Programs:
         """Whether it only reads: zero is added, as a way to wait for others."""
         added = find_affine(op.value, self._where.definitions)
         return op.kind in _UNCHANGED_BY_ZERO and added == AffineIndex()
-
-    def _distinguishing_axes(self, op: Atomic) -> set[Value | int]:
-        """Arguments of loops and axes of the update that its elements tell apart."""
-        found: set[Value | int] = set()
-        for index, stride in zip(op.indices, op.tensor.tensor.strides):
-            if stride == 0:
-                continue
-            missing = op.value.tile.rank - index.tile.rank
-            for where in (self._where, self._within):
-                axes = find_distinguishing_axes(index, where)
-                found |= {one + missing if isinstance(one, int) else one for one in axes}
-        return found
-
-    def _has_one_program(self, arg: Value) -> bool:
-        steps = self._where.steps[arg]
-        size = self._where.sizes.get(steps.block, 1)
-        return steps.extent is not None and steps.extent <= size
 
     def _may_cross(self, op: Atomic, other: Atomic) -> bool:
         """Whether another atomic may update an element of this one, from another program."""

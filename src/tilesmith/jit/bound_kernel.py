@@ -61,6 +61,15 @@ class BoundKernel(CompiledKernel):
         normal = self.config_spec.normalize(self.resolve(config))
         return self._executables.capture(normal, self.definition.arguments.complete(args))
 
+    def call_with(
+        self, wrap: Callable[[Callable[..., None]], Callable[..., None]], args: tuple[Any, ...]
+    ) -> Any:
+        """Run with something around the launcher, which host code is handed instead of it."""
+        self.ensure_config_exists(args)
+        assert self._active is not None
+        complete = self.definition.arguments.complete(args)
+        return self._executables.call_with(self._active, wrap, complete)
+
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:

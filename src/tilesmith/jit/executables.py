@@ -113,6 +113,15 @@ class Executables:
 
         return call_watched
 
+    def call_with(
+        self, executable: Executable, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]
+    ) -> Any:
+        """Run host code with something around the launcher at its launch point."""
+        launch = wrap(executable.launch)
+        launch.device = self._device  # type: ignore[attr-defined]
+        with running_host(self._make_session(executable.config, executable.blocks)):
+            return self._host(launch, *args)
+
     def capture(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
         """What host code hands over under a config; nothing is launched, no argument changed."""
         for attempt in range(MAX_NEW_TRACES + 1):

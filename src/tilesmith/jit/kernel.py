@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -249,16 +249,15 @@ class Kernel(GraphKernel, DefinedKernel):
         """Run with arguments of types that are new, or at least rare, or of another form."""
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
-        return (
-            self._in_graphs.call(args, {}) if self._is_recorded(args) else self.call_plainly(args)
-        )
+        recorded = self._recorded_call(args)
+        return self.call_plainly(args) if recorded is None else recorded()
 
     @override
-    def _written(self, args: tuple[Any, ...]) -> Collection[int]:
+    def _bound_alone(self, args: tuple[Any, ...]) -> BoundKernel | None:
         if self._staged is not None:
-            return ()
+            return None
         with self._lock:
-            return (self._find(args, None) or self._bind_new(args, None)).written_arguments
+            return self._find(args, None) or self._bind_new(args, None)
 
     def call_plainly(self, args: tuple[Any, ...]) -> Any:
         """Run with tensors that have memory, whoever traces."""

@@ -14,6 +14,7 @@ from tilesmith.operators.outline import (
     made_tensors,
     outline_call,
     result_of,
+    returned_tensors,
 )
 from tilesmith.operators.structure import (
     SCHEMA_TYPES,
@@ -49,6 +50,9 @@ class KernelOperator:
         self._gradient = kernel.gradient
         if self._gradient is not None:
             self.definition.register_autograd(self._backward, setup_context=self._save)
+        elif kernel.is_derived and not written:
+            derived = DerivedOperator(kernel, f"{name}_backward", structure, self)
+            self.definition.register_autograd(derived.backward, setup_context=derived.save)
 
     def __call__(self, parts: Parts) -> list[torch.Tensor]:
         """The tensors that a call makes."""
@@ -129,6 +133,65 @@ class KernelOperator:
         if self.outline.num_new == 1:
             return torch.stack(calls), 0
         return tuple(map(torch.stack, zip(*calls))), (0,) * self.outline.num_new
+
+
+class DerivedOperator:
+    """The derived backward of an operator, as another operator: graphs go back through it too."""
+
+    def __init__(
+        self, kernel: KernelHost, name: str, structure: Structure, forward: KernelOperator
+    ) -> None:
+        self._kernel = kernel
+        self._structure = structure
+        self._leaves = structure.leaf_names(kernel.parameters)
+        self._returned = returned_tensors(forward.outline.recipe)
+        listed = [f"{SCHEMA_TYPES[kind]} {leaf}" for kind, leaf in self._leaves]
+        self.definition = torch.library.custom_op(
+            f"{NAMESPACE}::{name}",
+            self._run,
+            mutates_args=(),
+            schema=f"(Tensor?[] gradients, {', '.join(listed)}) -> Tensor[]",
+        )
+        self.definition.register_fake(self._fake)
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep the arguments of a call."""
+        parts = by_kind(self._leaves, inputs)
+        ctx.save_for_backward(*parts.tensors)
+        ctx.numbers = parts.integers, parts.floats
+
+    def backward(self, ctx: Any, *gradients: Any) -> Any:
+        """A gradient for each float tensor among the leaves."""
+        parts = Parts(ctx.saved_tensors, *ctx.numbers)
+        found = iter(self.definition(list(gradients), *in_order(self._leaves, parts)))
+        tensors = iter(parts.tensors)
+        return tuple(
+            next(found) if SCHEMA_TYPES[kind] == "Tensor" and _is_float(next(tensors)) else None
+            for kind, _ in self._leaves
+        )
+
+    def _run(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
+        parts = by_kind(self._leaves, values)
+        args = self._structure.put_together(parts)
+        given = [None if number is None else gradients[number] for number in self._returned]
+        found = self._kernel.run_backward(args, given)
+        return [
+            torch.zeros_like(tensor) if grad is None else grad.contiguous()
+            for tensor, grad in zip(parts.tensors, found)
+            if _is_float(tensor)
+        ]
+
+    def _fake(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
+        tensors = by_kind(self._leaves, values).tensors
+        return [
+            torch.empty_like(t, memory_format=torch.contiguous_format)
+            for t in tensors
+            if _is_float(t)
+        ]
+
+
+def _is_float(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point()
 
 
 def _element(value: Any, dim: int | None, index: int) -> Any:

@@ -31,6 +31,17 @@ class KernelHost(Protocol):
         """The result of host code without its launches, and the tensors these would write."""
         ...
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether its gradient is derived where none was registered."""
+        ...
+
+    def run_backward(
+        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
+    ) -> Sequence[torch.Tensor | None]:
+        """The derived gradient of each tensor argument, for those of the returned tensors."""
+        ...
+
     def run(self, args: tuple[Any, ...]) -> Any:
         """The result of a call: arguments are tensors with memory, gradients are not looked at."""
         ...
@@ -139,6 +150,16 @@ def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> None:
         values = value.values() if kind == "dict" else value
         for item, part in zip(values, recipe[-1]):
             _collect(item, part, found)
+
+
+def returned_tensors(recipe: Any) -> list[int | None]:
+    """For each tensor of a result its number among the new ones; None for an argument."""
+    kind = recipe[0]
+    if kind == CONSTANT:
+        return []
+    if kind in (NEW, GIVEN):
+        return [recipe[1] if kind == NEW else None]
+    return [number for item in recipe[-1] for number in returned_tensors(item)]
 
 
 def result_of(recipe: Any, given: Sequence[Any], new: Sequence[Any]) -> Any:

@@ -26,6 +26,10 @@ class _Kernel(Protocol):
     definition: KernelDefinition
     gradient: Gradient | None
 
+    def run_backward(
+        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
+    ) -> Sequence[torch.Tensor | None]: ...
+
     @property
     def staged(self) -> StagedKernel | None: ...
 
@@ -44,6 +48,18 @@ class GraphHost:
     def gradient(self) -> Gradient | None:
         """What was registered for its gradient."""
         return self._kernel.gradient
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether its gradient is derived where none was registered."""
+        choice = self._kernel.definition.settings.missing_gradient
+        return choice == "derive" and self._kernel.staged is None
+
+    def run_backward(
+        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
+    ) -> Sequence[torch.Tensor | None]:
+        """The derived gradient of each tensor argument."""
+        return self._kernel.run_backward(args, gradients)
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """The result of a call."""

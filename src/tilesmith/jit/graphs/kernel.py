@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.gradients.derived import DerivedBackward, derive_backward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import GraphHost
@@ -16,6 +19,8 @@ from tilesmith.jit.graphs.missing_gradients import check_gradients
 from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
 from tilesmith.operators.graph_call import GraphCalls, process_calls
 from tilesmith.operators.operator import KernelOperator
+
+SEVERAL = "it has several launches"
 
 
 class GraphKernel:
@@ -31,6 +36,7 @@ class GraphKernel:
         name = f"{function.__module__}:{function.__qualname__}"
         parameters = self.definition.arguments.plain.parameters.values()
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        self._backwards: WeakKeyDictionary[Any, DerivedBackward] = WeakKeyDictionary()
         self._in_graphs = process_calls().add(
             name, lambda handle: GraphCalls(host, handle, defaults)
         )
@@ -55,24 +61,50 @@ class GraphKernel:
             ``@softmax.register_backward`` above ``def softmax_gradient(ctx, grad): ...``
         """
         if backward is None:
-            return functools.partial(self.register_backward, setup_context=setup_context)
+            return partial(self.register_backward, setup_context=setup_context)
         self.gradient = Gradient(backward, setup_context)
         self._in_graphs.forget()
         return backward
 
-    def _is_recorded(self, args: tuple[Any, ...]) -> bool:
-        """Whether this call is a node: torch traces it, or goes back through it."""
-        if is_traced() or any(map(_stands_for_another, tensors_in(args))):
-            return True
-        if not needs_gradient(args):
-            return False
-        if self.gradient is None:
-            check_gradients(self.definition, self._written(args), args)
-        return self.gradient is not None
+    def backward_source(self, args: tuple[Any, ...] | list[Any]) -> str:
+        """The backward kernel that is derived for such arguments, as source in the language.
 
-    def _written(self, args: tuple[Any, ...]) -> Collection[int]:
-        """Positions of arguments that a call writes."""
+        Example:
+            ``print(softmax.backward_source((x,)))``
+        """
+        bound = self._bound_alone(self.definition.arguments.unpack(args))
+        if bound is None:
+            raise errors.AutodiffNotSupported(function=self.definition.name, reason=SEVERAL)
+        return self._derived(bound).source
+
+    def run_backward(
+        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
+    ) -> Sequence[torch.Tensor | None]:
+        """The derived gradient of each tensor argument, for those of the returned tensors."""
+        return self._derived(self._bound_alone(args)).run(args, gradients)
+
+    def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
+        """What runs a call that torch traces, or goes back through; None for any other."""
+        if is_traced() or any(map(_stands_for_another, tensors_in(args))):
+            return partial(self._in_graphs.call, args, {})
+        if not needs_gradient(args):
+            return None
+        if self.gradient is not None:
+            return partial(self._in_graphs.call, args, {})
+        bound = self._bound_alone(args)
+        written = None if bound is None else bound.written_arguments
+        check_gradients(self.definition, written, args)
+        is_derived = bound is not None and self.definition.settings.missing_gradient == "derive"
+        return partial(self._derived(bound).call, *args) if is_derived else None
+
+    def _bound_alone(self, args: tuple[Any, ...]) -> Any:
+        """The kernel for these arguments; None where it has several launches."""
         raise NotImplementedError
+
+    def _derived(self, bound: Any) -> DerivedBackward:
+        if bound not in self._backwards:
+            self._backwards[bound] = derive_backward(bound)
+        return self._backwards[bound]
 
 
 def _stands_for_another(tensor: torch.Tensor) -> bool:

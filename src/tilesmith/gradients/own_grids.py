@@ -1,0 +1,241 @@
+"""Gradients of the factors of products get grids of their own, and need no atomics.
+
+Programs of the forward grid share a factor: all columns of a product use the same rows. Summed over
+those columns by a loop, in a grid over the factor, each of its elements belongs to one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tilesmith.gradients.copies import clone_ops
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region, Trait
+from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.ops.indexing import Full, TileIndex
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.shape import ExpandDims
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.traversal import definitions, walk
+from tilesmith.ir.types import Value
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of the loops around an update."""
+
+    arg: Value
+    begin: Value
+    end: Value
+    block: str
+
+
+@dataclass(frozen=True)
+class _Update:
+    """An atomic sum that can be turned into a loop."""
+
+    op: Atomic
+    slice: tuple[Operation, ...]
+    """What its value and its indices are computed by, in program order."""
+    own: tuple[_Axis, ...]
+    """Axes of the gradient."""
+    summed: tuple[_Axis, ...]
+
+
+def give_own_grids(function: Function) -> tuple[Function, dict[Value, bool]]:
+    """Turn sums of products into grids over their results.
+
+    Also gives the tensors that are stored then, and whether all of their elements are.
+    """
+    known = definitions(function.body)
+    outside = {value for op in function.body.ops for value in op.results}
+    outside |= {parameter.value for parameter in function.parameters}
+    atomics = [op.tensor for op in walk(function.body) if isinstance(op, Atomic)]
+    stored: dict[Value, bool] = {}
+    ops: list[Operation] = []
+    for op in function.body.ops:
+        found = list(_updates(op, known, outside)) if isinstance(op, Grid) else []
+        # Loops of one launch run at the same time: what several add to stays atomic.
+        single = [update for update in found if atomics.count(update.op.tensor) == 1]
+        dropped = {update.op for update in single}
+        rest = _without(op, dropped)
+        if not isinstance(rest, Grid) or _has_effect(rest):
+            ops.append(rest)
+        for update in single:
+            writer = TileWriter(lambda loc=op.loc: loc)
+            writer.open_region()
+            writer.insert(_grid_of(_with_outer_bounds(update, writer, known, outside)))
+            ops += writer.close_region().ops
+        stored |= {update.op.tensor: _covers(update, known) for update in single}
+    return function.with_body(function.body.with_ops(ops)), stored
+
+
+def _covers(update: _Update, known: Mapping[Value, Operation]) -> bool:
+    """Whether the grid reaches all elements; only what is constant counts."""
+    sizes = update.op.tensor.tensor.shape
+    ends = [(known.get(axis.begin), known.get(axis.end)) for axis in update.own]
+    return all(
+        isinstance(first, Full) and isinstance(last, Full) and (first.value, last.value) == (0, n)
+        for (first, last), n in zip(ends, sizes)
+    )
+
+
+def _with_outer_bounds(
+    update: _Update, writer: TileWriter, known: Mapping[Value, Operation], outside: set[Value]
+) -> _Update:
+    """The same with bounds that are defined before the grid."""
+
+    def bound(value: Value) -> Value:
+        op = known.get(value)
+        if value in outside or not isinstance(op, Full):
+            return value
+        return writer.full(value.tile, op.value)
+
+    def moved(axis: _Axis) -> _Axis:
+        return replace(axis, begin=bound(axis.begin), end=bound(axis.end))
+
+    own, summed = tuple(map(moved, update.own)), tuple(map(moved, update.summed))
+    return replace(update, own=own, summed=summed)
+
+
+def _has_effect(op: Grid) -> bool:
+    return any(inner.traits & (Trait.WRITES | Trait.EFFECT) for inner in walk(op.body))
+
+
+def _without(op: Operation, dropped: set[Atomic]) -> Operation:
+    regions = tuple(
+        region.with_ops([_without(inner, dropped) for inner in region.ops if inner not in dropped])
+        for region in op.regions()
+    )
+    return op.with_regions(regions)
+
+
+def _updates(
+    grid: Grid, known: Mapping[Value, Operation], outside: set[Value]
+) -> Iterator[_Update]:
+    axes = _axes(grid)
+    order = {op: place for place, op in enumerate(walk(grid.body))}
+    loops = [op for op in grid.body.ops if isinstance(op, Loop)]
+    atomics = [(loop, op) for loop in loops for op in loop.body.ops if isinstance(op, Atomic)]
+    for loop, op in atomics:
+        around = (*axes, *_axes(loop))
+        needed = _slice(op, known, outside, {axis.arg for axis in around})
+        bounds = [v for axis in around for v in (axis.begin, axis.end)]
+        is_known = all(v in outside or isinstance(known.get(v), Full) for v in bounds)
+        own = _own_axes(op, known, around)
+        is_product = op.mask is None and _is_product(op.value, known)
+        if is_product and is_known and needed is not None and own is not None:
+            summed = tuple(axis for axis in around if axis not in own)
+            ordered = tuple(sorted(needed, key=lambda one: order[one]))
+            yield _Update(op, ordered, own, summed)
+
+
+def _axes(op: Grid | Loop) -> tuple[_Axis, ...]:
+    parts = zip(op.body.args, op.begins, op.ends, op.blocks)
+    return tuple(_Axis(*part) for part in parts)
+
+
+def _is_product(value: Value, known: Mapping[Value, Operation]) -> bool:
+    """Other sums are cheap where they are; a product computed twice is not."""
+    return isinstance(known.get(value), Dot)
+
+
+def _slice(
+    op: Atomic, known: Mapping[Value, Operation], outside: set[Value], args: set[Value]
+) -> set[Operation] | None:
+    """The ops that an update needs; None where a loop has to run for it."""
+    found: set[Operation] = set()
+    waiting = [op.value, *op.indices]
+    while waiting:
+        value = waiting.pop()
+        if value in outside or value in args:
+            continue
+        source = known.get(value)
+        is_plain = source is not None and not source.regions()
+        if source is None or not is_plain or not (Trait.PURE in source.traits or _reads(source)):
+            return None
+        if source not in found:
+            found.add(source)
+            waiting += source.operand_values()
+    return found
+
+
+def _reads(op: Operation) -> bool:
+    return isinstance(op, Load)
+
+
+def _own_axes(
+    op: Atomic, known: Mapping[Value, Operation], around: tuple[_Axis, ...]
+) -> tuple[_Axis, ...] | None:
+    """The axes that the indices are tiles of, all of them tiles."""
+    by_arg = {axis.arg: axis for axis in around}
+    own: list[_Axis] = []
+    for index in op.indices:
+        source = known.get(index)
+        if isinstance(source, ExpandDims):
+            source = known.get(source.x)
+        if not isinstance(source, TileIndex) or source.begin not in by_arg:
+            return None
+        own.append(by_arg[source.begin])
+    is_proper = len(set(own)) == len(own) and all(axis.block for axis in around)
+    return tuple(own) if is_proper and len(own) < len(around) else None
+
+
+def _grid_of(update: _Update) -> Grid:
+    """The grid over a gradient, each program of which sums up its own elements."""
+    op = update.op
+    own = [axis.arg.like() for axis in update.own]
+    writer = TileWriter(lambda: op.loc)
+    writer.open_region()
+    mapping = dict(zip((axis.arg for axis in update.own), own))
+    total = writer.full(op.value.tile, 0.0)
+    summed = _sum_over(update, mapping, total)
+    writer.insert(summed)
+    places: dict[Value, Value] = dict(mapping)
+    needed = [one for one in update.slice if _is_index(one, update)]
+    for one in clone_ops(needed, places):
+        writer.insert(one)
+    value = writer.cast(summed.results[0], op.tensor.tensor.dtype)
+    indices = tuple(places[index] for index in op.indices)
+    writer.effect(Store, tensor=op.tensor, value=value, indices=indices)
+    writer.effect(Yield, values=())
+    return Grid(
+        begins=tuple(axis.begin for axis in update.own),
+        ends=tuple(axis.end for axis in update.own),
+        blocks=tuple(axis.block for axis in update.own),
+        body=writer.close_region(tuple(own)),
+        loc=op.loc,
+    )
+
+
+def _is_index(op: Operation, update: _Update) -> bool:
+    """Whether an index of the update is made of it: a line of positions, or a view of one."""
+    if isinstance(op, TileIndex):
+        return any(op.begin is axis.arg for axis in update.own)
+    return isinstance(op, ExpandDims) and op.result in update.op.indices
+
+
+def _sum_over(update: _Update, mapping: Mapping[Value, Value], total: Value) -> Loop:
+    inside = {**mapping, **{axis.arg: axis.arg.like() for axis in update.summed}}
+    args = tuple(inside[axis.arg] for axis in update.summed)
+    carried = total.like()
+    carried.name = f"{update.op.tensor.name}_tile"
+    values: dict[Value, Value] = dict(inside)
+    writer = TileWriter(lambda: update.op.loc)
+    writer.open_region()
+    for one in clone_ops(update.slice, values):
+        writer.insert(one)
+    after = writer.apply("add", carried, values[update.op.value])
+    writer.effect(Yield, values=(after,))
+    return Loop(
+        begins=tuple(axis.begin for axis in update.summed),
+        ends=tuple(axis.end for axis in update.summed),
+        steps=(),
+        init=(total,),
+        blocks=tuple(axis.block for axis in update.summed),
+        body=Region((*args, carried), writer.close_region().ops),
+        results=(carried.like(),),
+        loc=update.op.loc,
+    )

@@ -1,0 +1,323 @@
+"""From a forward function to its backward program: IR, and the tensors that it reads and fills."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import tilesmith.exc as errors
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.dtypes import I32
+from tilesmith.gradients.activity import find_active, find_reinterpreted
+from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
+from tilesmith.gradients.own_grids import give_own_grids
+from tilesmith.gradients.placement import (
+    Mode,
+    Placement,
+    find_overwriting,
+    loads_of_written,
+    plan_gradients,
+)
+from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
+from tilesmith.gradients.reverse import reverse_op
+from tilesmith.gradients.row_groups import can_group, group_rows
+from tilesmith.gradients.shifts import find_idle_maxima
+from tilesmith.gradients.tape import Forward, Tape, without_effects
+from tilesmith.gradients.terms import cotangent_dtype
+from tilesmith.ir.function import Function, Parameter
+from tilesmith.ir.operation import Operation, Trait
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While, Yield
+from tilesmith.ir.ops.indexing import BlockSize
+from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, walk
+from tilesmith.ir.types import ONE, Shape, TensorType, TileType, Value, scalar
+
+BYTE = 8
+Cotangents = dict[Value, Value]
+"""By the tensors that the forward function writes."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor that the backward kernel makes and fills."""
+
+    value: Value
+    like: Value
+    """The tensor that it is the gradient of."""
+    placement: Placement
+    parts: tuple[tuple[Value, str], ...] = ()
+    """For each axis of parts: the end of its range in the grid, and its block."""
+
+
+@dataclass(frozen=True)
+class BackwardProgram:
+    """Device code that computes gradients; ``source`` turns it into text."""
+
+    function: Function
+    forward: Function
+    cotangents: tuple[tuple[Value, Value], ...]
+    """Tensors that the forward function writes, with the tensors of their cotangents."""
+    buffers: tuple[Buffer, ...]
+    states: tuple[KeptState, ...] = ()
+    """What loops keep; of those that nothing loads there is nothing left in the function."""
+    reversed_loops: tuple[Value, ...] = ()
+    """First arguments of loops that run from their last tile to the first."""
+
+
+def float_tensors(function: Function) -> list[Value]:
+    """The tensors among the parameters that have gradients: of floats that sums can be made of."""
+    values = [parameter.value for parameter in function.parameters]
+    tensors = [v for v in values if isinstance(v.type, TensorType)]
+    return [v for v in tensors if v.tensor.dtype.is_float and v.tensor.dtype.bits > BYTE]
+
+
+def written_tensors(function: Function) -> list[Value]:
+    """The float tensors that are stored into, or added to."""
+    ops = [op for op in walk(function.body) if isinstance(op, (Store, Atomic))]
+    written = {op.tensor for op in ops}
+    return [value for value in float_tensors(function) if value in written]
+
+
+def differentiate(
+    traced: Function, wanted: Collection[str], given: Collection[str]
+) -> BackwardProgram:
+    """The backward program of a traced function.
+
+    ``wanted`` names the tensors whose gradients are asked for, ``given`` those written tensors of
+    which there are cotangents.
+    """
+    function = simplify_forward(traced)
+    _check(function, wanted)
+    written = written_tensors(function)
+    inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
+    _check_bits(function, inputs)
+    active = find_active(function, inputs, find_idle_maxima(function))
+    plans = plan_gradients(function, inputs, _inactive(function, active))
+    axes = {axis for plan in plans.values() for axis in plan.parts}
+    if len(axes) == 1 and can_group(function, min(axes)):
+        function = simplify_forward(group_rows(function, min(axes)))
+        active = find_active(function, inputs, find_idle_maxima(function))
+        plans = plan_gradients(function, inputs, _inactive(function, active))
+    kept = keep_states(function, active)
+    names = _Names(kept.function)
+    cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
+    return _reverse(kept, active, _Gradients(cotangents, plans, names), cotangents)
+
+
+def _inactive(function: Function, active: Collection[Value]) -> set[Value]:
+    return {v for op in walk(function.body) for v in op.results} - set(active)
+
+
+def _reverse(
+    kept: KeptFunction, active: Collection[Value], memory: _Gradients, cotangents: Cotangents
+) -> BackwardProgram:
+    function = kept.function
+    forward = Forward(
+        function.name,
+        active,
+        definitions(function.body),
+        count_uses(function.body),
+        memory,
+        kept.loops,
+        kept.tensors,
+        reverse=reverse_op,
+    )
+    ops = function.body.ops
+    body = [_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op for op in ops]
+    buffers = tuple(memory.buffers())
+    tensors = [*cotangents.values(), *(buffer.value for buffer in buffers)]
+    parameters = (*function.parameters, *(Parameter(v, v.name) for v in tensors))
+    name = f"{function.name}_backward"
+    made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
+    states = [state for loop in kept.loops.values() for state in loop.states]
+    split, stored = give_own_grids(_drop_unread(made, kept.tensors))
+    placed = {v: Placement(Mode.STORE, covers=covers) for v, covers in stored.items()}
+    return BackwardProgram(
+        simplify_backward(split) if stored else split,
+        function,
+        tuple(cotangents.items()),
+        tuple(replace(b, placement=placed.get(b.value, b.placement)) for b in buffers),
+        tuple(states),
+        tuple(forward.reversed_loops),
+    )
+
+
+def _check_bits(function: Function, inputs: Collection[Value]) -> None:
+    cast = find_reinterpreted(function, inputs)
+    if cast is not None:
+        raise _refusal(function, "floats are made of bits that were computed", cast.loc)
+
+
+def _drop_unread(function: Function, states: Collection[Value]) -> Function:
+    """The simplified function without stores of states that nothing needs."""
+    function = simplify_backward(function)
+    read = {op.tensor for op in walk(function.body) if isinstance(op, Load)}
+    unread = set(states) - read
+    if not unread:
+        return function
+
+    def drop(op: Operation) -> Operation | None:
+        return None if isinstance(op, Store) and op.tensor in unread else op
+
+    return simplify_backward(rewrite_function(function, drop))
+
+
+def _check(function: Function, wanted: Collection[str]) -> None:
+    for parameter in function.parameters:
+        kind = parameter.value.type
+        is_tiny = isinstance(kind, TensorType) and kind.dtype.is_float and kind.dtype.bits <= BYTE
+        if is_tiny and parameter.value.name in wanted:
+            reason = f"`{parameter.value.name}` has elements of {kind.dtype.name}"
+            raise _refusal(function, reason, parameter.value.loc)
+    for load in loads_of_written(function):
+        reason = f"`{load.tensor.name}` is read and written by the same kernel"
+        raise _refusal(function, reason, load.loc)
+    for op in walk(function.body):
+        waits = isinstance(op, (While, GroupBarrier)) and _has_effects(op)
+        if waits:
+            raise _refusal(function, "programs wait for each other", op.loc)
+    store = find_overwriting(function)
+    if store is not None:
+        reason = f"elements of `{store.tensor.name}` may be stored more than once"
+        raise _refusal(function, reason, store.loc)
+
+
+def _has_effects(op: Operation) -> bool:
+    inner = (one for region in op.regions() for one in walk(region))
+    return any(one.traits & (Trait.WRITES | Trait.EFFECT) for one in (op, *inner))
+
+
+def _refusal(function: Function, reason: str, loc: SourceLocation) -> errors.AutodiffNotSupported:
+    return errors.AutodiffNotSupported(function=function.name, reason=reason, loc=loc)
+
+
+class _Names:
+    """Names of parameters that no other one has."""
+
+    def __init__(self, function: Function) -> None:
+        self._taken = {parameter.value.name for parameter in function.parameters}
+
+    def make(self, wish: str) -> str:
+        """A name that is free."""
+        name, number = wish, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wish}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def _like(tensor: Value, name: str) -> Value:
+    return Value(replace(tensor.tensor, alias=-1), name, tensor.loc)
+
+
+def _reverse_grid(forward: Forward, memory: _Gradients, grid: Grid) -> Grid:
+    memory.grid = grid
+    tape = Tape(forward, {}, tuple(zip(grid.body.args, grid.blocks)))
+    for op in without_effects(grid.body.ops[:-1], forward.states):
+        tape.writer.insert(op)
+    tape.run(grid.body.ops[:-1])
+    tape.writer.effect(Yield, values=())
+    return replace(grid, body=tape.close(grid.body.args))
+
+
+class _Gradients:
+    """The tensors of the backward function, as the reverse walk asks for them."""
+
+    def __init__(
+        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: _Names
+    ) -> None:
+        self.grid: Grid | None = None
+        self._cotangents = cotangents
+        self._plans = plans
+        self._names = names
+        self._buffers: dict[Value, Buffer] = {}
+
+    def buffers(self) -> list[Buffer]:
+        """Those that are written, in the order of the parameters."""
+        return [self._buffers[v] for v in self._plans if v in self._buffers]
+
+    def cotangent_of(self, tensor: Value) -> Value | None:
+        """The cotangents of what is stored."""
+        return self._cotangents.get(tensor)
+
+    def _buffer(self, tensor: Value) -> Buffer:
+        if tensor not in self._buffers:
+            assert self.grid is not None
+            placement = self._plans[tensor]
+            is_final = placement.mode is Mode.STORE and not placement.parts
+            kind = tensor.tensor
+            dtype = kind.dtype if is_final else cotangent_dtype(kind.dtype)
+            extra = (1,) * len(placement.parts)
+            # Extents of parts are the host's: nothing here asks for them.
+            kind = replace(
+                kind,
+                dtype=dtype,
+                shape=(*extra, *kind.shape),
+                strides=(*extra, *kind.strides),
+                alias=-1,
+            )
+            name = self._names.make(f"{'partial' if placement.parts else 'grad'}_{tensor.name}")
+            ends = [(self.grid.ends[i], self.grid.blocks[i]) for i in placement.parts]
+            value = Value(kind, name, tensor.loc)
+            self._buffers[tensor] = Buffer(value, tensor, placement, tuple(ends))
+        return self._buffers[tensor]
+
+    def write(self, tape: Tape, op: Load, cotangent: Value) -> None:
+        """Store a cotangent, or add it to what is there."""
+        assert self.grid is not None
+        buffer = self._buffer(op.tensor)
+        writer, placement = tape.writer, buffer.placement
+        numbers = [
+            _number(tape, self.grid.body.args[axis], self.grid.blocks[axis])
+            for axis in placement.parts
+        ]
+        indices = (*numbers, *map(tape.value, op.indices))
+        mask = None if op.mask is None else tape.value(op.mask)
+        value = writer.cast(cotangent, buffer.value.tensor.dtype)
+        if placement.mode is Mode.ATOMIC:
+            if mask is not None:
+                value, indices = _idle_where_masked(writer, mask, value, indices)
+            kind = AtomicKind.ADD.value
+            fields = {"tensor": buffer.value, "value": value, "indices": indices}
+            writer.create(Atomic, value.type, kind=kind, **fields)
+            return
+        if placement.mode is Mode.UPDATE:
+            before = writer.create(
+                Load, value.type, tensor=buffer.value, indices=indices, mask=mask
+            )
+            value = writer.apply("add", before, value)
+        writer.effect(Store, tensor=buffer.value, value=value, indices=indices, mask=mask)
+
+
+def _idle_where_masked(
+    writer: TileWriter, mask: Value, value: Value, indices: tuple[Value, ...]
+) -> tuple[Value, tuple[Value, ...]]:
+    """Atomics have no mask in the language: masked lanes add nothing to the first element."""
+    shape = value.tile.shape
+    mask = _broadcast(writer, mask, shape)
+    kept = writer.apply("where", mask, value, writer.full(value.tile, 0.0))
+    safe: list[Value] = []
+    for index in indices:
+        wide = _broadcast(writer, index, shape)
+        safe.append(writer.apply("where", mask, wide, writer.full(wide.tile, 0)))
+    return kept, tuple(safe)
+
+
+def _broadcast(writer: TileWriter, x: Value, shape: Shape) -> Value:
+    missing = len(shape) - x.tile.rank
+    if missing:
+        ones = x.tile.with_shape((*(ONE for _ in range(missing)), *x.tile.shape))
+        x = writer.create(ExpandDims, ones, x=x, axes=tuple(range(missing)))
+    if x.tile.shape == shape:
+        return x
+    return writer.create(Broadcast, x.tile.with_shape(shape), x=x)
+
+
+def _number(tape: Tape, begin: Value, block: str) -> Value:
+    """Which tile of the grid it is."""
+    kind = TileType(begin.tile.dtype if begin.type else I32)
+    size = tape.writer.create(BlockSize, scalar(kind.dtype), block=block)
+    return tape.writer.apply("floordiv", begin, size)

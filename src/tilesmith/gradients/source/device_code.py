@@ -1,0 +1,297 @@
+"""Regions as statements: loops, branches, stores, and a name for what is used more than once."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterator, Sequence
+
+import tilesmith.exc as errors
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.gradients.source.expressions import ALWAYS_IN_PLACE, Expressions
+from tilesmith.gradients.source.scope import Scope, TileName, tile_names
+from tilesmith.gradients.source.subscripts import Subscripts
+from tilesmith.gradients.source.texts import Text, call, listed
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.types import Value
+
+WIDEST_IN_PLACE = 60
+"""Characters of an expression that is written inside another."""
+INDENT = "    "
+NAMES_BY_FUNCTION = {
+    "add": "total", "sub": "difference", "mul": "product", "div": "quotient", "exp": "powers",
+    "exp2": "powers", "where": "chosen", "rsqrt": "inverse", "sqrt": "root", "neg": "negated",
+    "log": "logarithm", "eq": "hits", "lt": "below", "le": "below", "gt": "above", "ge": "above",
+}  # fmt: skip
+NAMES_BY_REDUCTION = {"sum": "total", "max": "peak", "min": "least", "prod": "product"}
+
+
+class Uses:
+    """Which ops use a value, and in which region they stand."""
+
+    def __init__(self, function: Function) -> None:
+        self._users: dict[Value, list[tuple[Operation, Region]]] = {}
+        self._regions: dict[Value, Region] = {}
+        self._visit(function.body)
+
+    def _visit(self, region: Region) -> None:
+        for op in region.ops:
+            for value in op.operand_values():
+                self._users.setdefault(value, []).append((op, region))
+            for result in op.results:
+                self._regions[result] = region
+            for inner in op.regions():
+                self._visit(inner)
+
+    def is_only_yielded(self, value: Value) -> bool:
+        """Whether a value is carried on, and used for nothing else."""
+        users = self._users.get(value, ())
+        return len(users) == 1 and isinstance(users[0][0], Yield)
+
+    def count(self, value: Value, *, limit: int = 2) -> int:
+        """How often a value is written out, up to a limit; in another region counts as often."""
+        total = 0
+        for op, region in self._users.get(value, ()):
+            if isinstance(op, ALWAYS_IN_PLACE) and region is self._regions.get(value):
+                total += self.count(op.result)
+            else:
+                total += 1 if region is self._regions.get(value) else limit
+            if total >= limit:
+                return limit
+        return total
+
+
+class DeviceCode:
+    """Writes the device loops of a function as lines."""
+
+    def __init__(self, scope: Scope, reversed_loops: Sequence[Value] = ()) -> None:
+        self.lines: list[str] = []
+        self._scope = scope
+        self._reversed = frozenset(reversed_loops)
+        self._expressions = Expressions(scope)
+        self._subscripts = Subscripts(self._expressions)
+        self._uses = Uses(scope.function)
+        self._shown: tuple[str, int] | None = None
+
+    def write(self, region: Region, depth: int) -> None:
+        """All ops of a region; its terminator is the business of the op around it."""
+        for op in region.ops:
+            if not isinstance(op, Yield):
+                self._write_op(op, depth)
+
+    def _write_op(self, op: Operation, depth: int) -> None:
+        if isinstance(op, Grid):
+            self._write_grid(op, depth)
+        elif isinstance(op, Loop):
+            self._write_loop(op, depth)
+        elif isinstance(op, If):
+            self._write_if(op, depth)
+        elif isinstance(op, (Store, Atomic)):
+            self._say(op, depth, self._effect(op))
+        elif isinstance(op, ALWAYS_IN_PLACE):
+            return
+        elif len(op.results) == 1:
+            self._write_value(op, depth)
+        else:
+            raise errors.AutodiffNotSupported(
+                function=self._scope.function.name,
+                reason=f"`{op.name}` cannot be computed again",
+                loc=op.loc,
+            )
+
+    def _text_of(self, op: Operation) -> Text:
+        if isinstance(op, Load):
+            if op.mask is None:
+                return Text(self._subscripts.subscript(op))
+            mask = self._expressions.operand(op.mask)[0].code
+            return call("hl.load", self._subscripts.listed(op), f"extra_mask={mask}")
+        return self._expressions.text(op.result)
+
+    def _write_value(self, op: Operation, depth: int) -> None:
+        value = op.result
+        text = self._text_of(op)
+        if self._expressions.is_number(value):
+            self._scope.texts[value] = text
+            return
+        is_short = len(text.code) <= WIDEST_IN_PLACE and not value.name
+        if self._uses.count(value) < 2 and (is_short or self._uses.is_only_yielded(value)):
+            self._scope.texts[value] = text
+            return
+        if re.fullmatch(r"\w+", text.code):
+            self._scope.texts[value] = text
+            return
+        name = self._scope.identifiers.make(value.name or _describe(op))
+        self._say(op, depth, f"{name} = {text.code}")
+        self._scope.texts[value] = Text(name)
+
+    def _effect(self, op: Store | Atomic) -> str:
+        value = self._expressions.operand(op.value)[0].code
+        if isinstance(op, Atomic):
+            return f"hl.atomic_{op.kind}({self._subscripts.listed(op)}, {value})"
+        if op.mask is not None:
+            mask = self._expressions.operand(op.mask)[0].code
+            return f"hl.store({self._subscripts.listed(op)}, {value}, extra_mask={mask})"
+        return f"{self._subscripts.subscript(op)} = {value}"
+
+    def _say(self, op: Operation, depth: int, line: str) -> None:
+        """A statement, below the user's line that it comes from."""
+        comment = user_line(op.loc)
+        place = (op.loc.file, op.loc.line)
+        if comment and place != self._shown:
+            if comment != line:
+                self.lines.append(f"{INDENT * depth}# {comment}")
+            self._shown = place
+        self.lines.append(INDENT * depth + line)
+
+    def _range(self, op: Grid | Loop, tiles: list[TileName]) -> str:
+        begins = [self._expressions.text(begin).code for begin in op.begins]
+        ends = [
+            self._scope.ends.get(arg) or self._expressions.text(end).code
+            for arg, end in zip(op.body.args, op.ends)
+        ]
+        is_single = len(ends) == 1
+        bounds = [ends[0]] if is_single else [listed(ends)]
+        if any(begin != "0" for begin in begins):
+            bounds.insert(0, begins[0] if is_single else listed(begins))
+        steps = self._steps(op, tiles)
+        if steps:
+            bounds.append(steps)
+        name = "grid" if tiles[0].is_index else "tile"
+        text = f"hl.{name}({', '.join(bounds)})"
+        return f"reversed({text})" if op.body.args[0] in self._reversed else text
+
+    def _steps(self, op: Grid | Loop, tiles: list[TileName]) -> str:
+        """``block_size=`` or ``step=`` where the default would be another."""
+        if tiles[0].is_index:
+            own = op.steps if isinstance(op, Loop) else ()
+            steps = [self._expressions.text(value).code for value in own]
+            wanted, name = [None if step == "1" else step for step in steps], "step"
+        else:
+            wanted, name = [self._block(tile) for tile in tiles], "block_size"
+        if all(item is None for item in wanted):
+            return ""
+        items = [str(item) for item in wanted]
+        return f"{name}={items[0] if len(items) == 1 else listed(items)}"
+
+    def _block(self, tile: TileName) -> str | None:
+        if not tile.block:
+            return "1"
+        fixed = self._scope.function.block(tile.block).fixed
+        return self._scope.blocks.get(tile.block) or (None if fixed is None else str(fixed))
+
+    def _open(self, op: Grid | Loop, depth: int) -> None:
+        tiles = tile_names(op, self._scope.identifiers)
+        # Bounds are written before the tiles are known: they belong to loops around this one.
+        text = self._range(op, tiles)
+        self._scope.tiles.update(zip(op.body.args, tiles))
+        names = ", ".join(tile.name for tile in tiles)
+        self.lines.append(f"{INDENT * depth}for {names} in {text}:")
+
+    def _close(self, op: Grid | Loop) -> None:
+        for arg in op.body.args[: len(op.blocks)]:
+            del self._scope.tiles[arg]
+
+    def _write_grid(self, op: Grid, depth: int) -> None:
+        self._open(op, depth)
+        self.write(op.body, depth + 1)
+        self._close(op)
+
+    def _write_loop(self, op: Loop, depth: int) -> None:
+        names = self._carry(op.init, op.carried, depth)
+        self._open(op, depth)
+        self.write(op.body, depth + 1)
+        self._assign(names, op.body.yielded, depth + 1)
+        self._close(op)
+        for result, name in zip(op.results, names):
+            self._scope.texts[result] = Text(name)
+
+    def _carry(self, inits: Sequence[Value], args: Sequence[Value], depth: int) -> list[str]:
+        names = [
+            self._scope.identifiers.make(arg.name or init.name or "total")
+            for init, arg in zip(inits, args)
+        ]
+        for init, name in zip(inits, names):
+            text = self._expressions.whole(init).code
+            self.lines.append(f"{INDENT * depth}{name} = {text}")
+        self._scope.texts.update((arg, Text(name)) for arg, name in zip(args, names))
+        return names
+
+    def _assign(self, names: Sequence[str], values: Sequence[Value], depth: int) -> None:
+        """Carry values on, all at once where one of them is computed from another's old value."""
+        texts = [self._expressions.whole(value).code for value in values]
+        pairs = [(name, text) for name, text in zip(names, texts) if name != text]
+        targets = [name for name, _ in pairs]
+        depends = any(
+            set(re.findall(r"\w+", text)) & set(targets[:place])
+            for place, (_, text) in enumerate(pairs)
+        )
+        if depends:
+            joined = ", ".join(text for _, text in pairs)
+            self.lines.append(f"{INDENT * depth}{', '.join(targets)} = {joined}")
+            return
+        self.lines += [f"{INDENT * depth}{name} = {text}" for name, text in pairs]
+
+    def _write_if(self, op: If, depth: int) -> None:
+        names = [self._scope.identifiers.make(v.name or "chosen") for v in op.results]
+        condition = self._expressions.text(op.condition).code
+        for header, branch in ((f"if {condition}:", op.then), ("else:", op.otherwise)):
+            self.lines.append(INDENT * depth + header)
+            start = len(self.lines)
+            self.write(branch, depth + 1)
+            self._assign(names, branch.yielded, depth + 1)
+            if len(self.lines) == start:
+                if header == "else:":
+                    self.lines.pop()
+                else:
+                    self.lines.append(f"{INDENT * (depth + 1)}pass")
+        self._scope.texts.update((v, Text(name)) for v, name in zip(op.results, names))
+
+
+def _describe(op: Operation) -> str:
+    """A word for a value that the user did not name."""
+    if isinstance(op, Load):
+        return f"{op.tensor.name}_tile"
+    if isinstance(op, Reduce):
+        return NAMES_BY_REDUCTION.get(op.kind, "found")
+    if isinstance(op, Cast) and op.x.name:
+        return op.x.name
+    if isinstance(op, Elementwise):
+        return NAMES_BY_FUNCTION.get(op.fn, op.fn)
+    return {"dot": "product", "permute": "turned", "reshape": "shaped"}.get(op.name, "value")
+
+
+def user_line(loc: SourceLocation) -> str:
+    """The text of the user's line."""
+    return linecache.getline(loc.file, loc.line).strip()
+
+
+Place = tuple[Grid | Loop, int]
+"""A loop, and one of its axes."""
+
+
+def block_places(function: Function) -> Iterator[tuple[str, Place]]:
+    """The loops that step by each block."""
+    for op in _loops(function.body):
+        yield from ((block, (op, axis)) for axis, block in enumerate(op.blocks) if block)
+
+
+def shared_blocks(function: Function) -> dict[str, Place]:
+    """Tuned blocks that several loops step by, with the first one."""
+    found: dict[str, list[Place]] = {}
+    for block, place in block_places(function):
+        found.setdefault(block, []).append(place)
+    shared = {block: places[0] for block, places in found.items() if len(places) > 1}
+    return {block: p for block, p in shared.items() if function.block(block).fixed is None}
+
+
+def _loops(region: Region) -> Iterator[Grid | Loop]:
+    for op in region.ops:
+        if isinstance(op, (Grid, Loop)):
+            yield op
+        for inner in op.regions():
+            yield from _loops(inner)

@@ -1,0 +1,262 @@
+"""The backward kernel as text: host code that makes the gradients around the device loops."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from tilesmith.gradients.placement import Mode
+from tilesmith.gradients.program import BackwardProgram, Buffer
+from tilesmith.gradients.recurrences import Extent, KeptState
+from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
+from tilesmith.gradients.source.expressions import Expressions
+from tilesmith.gradients.source.scope import Scope, tensor_dtype
+from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.traversal import definitions
+from tilesmith.ir.types import ONE, TensorType, Value
+
+HEADER = "import torch\n\nimport tilesmith as helion\nimport tilesmith.language as hl\n\n\n"
+LINE = 100
+LARGEST_UNKNOWN_BLOCK = 128
+"""Of a block whose loop ends at a number that only device code knows."""
+
+
+class Role(Enum):
+    """Where an argument of the backward kernel comes from."""
+
+    COTANGENT = "the cotangent of what the forward kernel wrote"
+    CAPTURED = "a launch expression of the forward kernel"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One parameter of the backward kernel."""
+
+    name: str
+    role: Role
+    source: str
+    """The name of the written tensor, or a launch expression."""
+
+
+@dataclass(frozen=True)
+class BackwardSource:
+    """The text of a backward kernel, and how to call it."""
+
+    name: str
+    text: str
+    arguments: tuple[Argument, ...]
+    gradients: tuple[str, ...]
+    """Launch expressions of the tensors whose gradients it returns, in order."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings that the backward kernel shares with the forward one."""
+
+    static_shapes: bool = True
+    others: tuple[tuple[str, str], ...] = ()
+    """More of them, as they are written."""
+
+
+class KernelText:
+    """Writes one backward kernel."""
+
+    def __init__(self, program: BackwardProgram, options: Options) -> None:
+        self._program = program
+        self._options = options
+        known = definitions(program.function.body)
+        self._scope = Scope(program.function, known, Identifiers())
+        self._arguments: list[Argument] = []
+        self._host: list[str] = []
+        self._made: list[Value] = []
+        """Tensors that host code makes."""
+        used = {parameter.value for parameter in program.function.parameters}
+        self._states = [state for state in program.states if state.tensor in used]
+
+    def write(self) -> BackwardSource:
+        """The whole text."""
+        name = self._scope.identifiers.make(self._program.function.name)
+        self._name_tensors()
+        self._name_numbers()
+        self._scope.name_ends()
+        self._name_made()
+        self._register_blocks()
+        allocations = [self._allocation(buffer) for buffer in self._program.buffers]
+        allocations += [self._state_allocation(state) for state in self._states]
+        code = DeviceCode(self._scope, self._program.reversed_loops)
+        code.write(self._program.function.body, 1)
+        results = [self._result(buffer) for buffer in self._program.buffers]
+        body = [*self._host, *allocations]
+        lines = [
+            *self._decorator(),
+            *self._header(name),
+            *(INDENT + line for line in body),
+            *code.lines,
+            f"{INDENT}return {returned(results)}",
+        ]
+        parameters = {p.value: p.source for p in self._program.forward.parameters}
+        gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
+        text = HEADER + "\n".join(lines) + "\n"
+        return BackwardSource(name, text, tuple(self._arguments), gradients)
+
+    def _decorator(self) -> list[str]:
+        settings = [f"static_shapes={self._options.static_shapes}"]
+        settings += [f"{key}={value}" for key, value in self._options.others]
+        if any(self._is_finished_on_host(buffer) for buffer in self._program.buffers):
+            settings.append("ignore_warnings=[helion.exc.TensorOperationInWrapper]")
+        return [f"@helion.kernel({', '.join(settings)})"]
+
+    def _signature(self) -> str:
+        kinds = {p.source: p.value.type for p in self._program.forward.parameters}
+        parts: list[str] = []
+        for argument in self._arguments:
+            kind = kinds[argument.source] if argument.role is Role.CAPTURED else None
+            if kind is None or isinstance(kind, TensorType):
+                parts.append(f"{argument.name}: torch.Tensor")
+            else:
+                parts.append(f"{argument.name}: {'float' if kind.dtype.is_float else 'int'}")
+        return ", ".join(parts)
+
+    def _header(self, name: str) -> list[str]:
+        """The ``def``, with a line for each parameter where one is too short."""
+        signature, returns = self._signature(), self._returns()
+        line = f"def {name}({signature}){returns}:"
+        if len(line) <= LINE:
+            return [line]
+        parts = [f"{INDENT}{part}," for part in signature.split(", ")]
+        return [f"def {name}(", *parts, f"){returns}:"]
+
+    def _returns(self) -> str:
+        count = len(self._program.buffers)
+        one = "torch.Tensor"
+        return f" -> {one}" if count == 1 else f" -> tuple[{', '.join([one] * count)}]"
+
+    def _add(self, value: Value, role: Role, source: str, wish: str = "") -> None:
+        name = self._scope.identifiers.make(wish or value.name)
+        self._scope.texts[value] = Text(name)
+        self._arguments.append(Argument(name, role, source))
+
+    def _name_tensors(self) -> None:
+        for written, cotangent in self._program.cotangents:
+            self._add(cotangent, Role.COTANGENT, written.name)
+        needed = {parameter.value for parameter in self._program.function.parameters}
+        needed |= {buffer.like for buffer in self._program.buffers}
+        kept = {state.tensor for state in self._program.states}
+        made = {buffer.value for buffer in self._program.buffers}
+        for parameter in self._program.forward.parameters:
+            is_needed = parameter.value in needed and parameter.value not in kept
+            if isinstance(parameter.value.type, TensorType) and is_needed:
+                self._add(parameter.value, Role.CAPTURED, parameter.source)
+        made |= {state.tensor for state in self._states}
+        self._made = sorted(made, key=lambda value: value.name)
+
+    def _name_made(self) -> None:
+        for value in self._made:
+            self._scope.texts[value] = Text(self._scope.identifiers.make(value.name))
+
+    def _name_numbers(self) -> None:
+        """Sizes of tensors that are arguments are read from those; other numbers are arguments."""
+        sources = {p.value: p.source for p in self._program.forward.parameters}
+        tensors = {
+            sources[value]: self._scope.texts[value].code
+            for value in sources
+            if isinstance(value.type, TensorType) and value in self._scope.texts
+        }
+        for written, cotangent in self._program.cotangents:
+            tensors.setdefault(sources[written], self._scope.texts[cotangent].code)
+        for parameter in self._program.function.parameters:
+            value, source = parameter.value, parameter.source
+            if isinstance(value.type, TensorType) or value in self._scope.texts:
+                continue
+            match = re.fullmatch(r"(.+)\.(size\(\d+\))", source)
+            if match is not None and match[1] in tensors:
+                self._scope.texts[value] = Text(f"{tensors[match[1]]}.{match[2]}")
+            elif ".stride(" not in source:
+                self._add(value, Role.CAPTURED, source)
+
+    def _register_blocks(self) -> None:
+        function = self._program.function
+        places = shared_blocks(function)
+        wanted = [block for buffer in self._program.buffers for _, block in buffer.parts]
+        wanted += [extent.block for state in self._states for extent in state.shape]
+        for block, place in block_places(function):
+            if block in wanted and function.block(block).fixed is None:
+                places.setdefault(block, place)
+        for block, (op, axis) in places.items():
+            wish = re.sub(r"^tile", "block", block)
+            name = self._scope.identifiers.make(wish)
+            low = function.block(block).low
+            most = self._most(op, axis)
+            bounds = f"{low}, {most}" if low > 1 else most
+            self._host.append(f"{name} = hl.register_block_size({bounds})")
+            self._scope.blocks[block] = name
+
+    def _most(self, op: Grid | Loop, axis: int) -> str:
+        if op.body.args[axis] in self._scope.ends:
+            return self._scope.ends[op.body.args[axis]]
+        end = op.ends[axis]
+        known = self._scope.definitions.get(end)
+        if isinstance(known, Full) or end in self._scope.texts:
+            return Expressions(self._scope).text(end).code
+        return str(LARGEST_UNKNOWN_BLOCK)
+
+    def _count(self, end: Value, block: str) -> str:
+        text = self._end(end, block)
+        fixed = self._program.function.block(block).fixed
+        size = self._scope.blocks.get(block) or str(fixed)
+        return f"helion.cdiv({text}, {size})"
+
+    def _allocation(self, buffer: Buffer) -> str:
+        name, like = (self._scope.tensor(value) for value in (buffer.value, buffer.like))
+        is_filled = buffer.placement.mode is Mode.STORE and buffer.placement.covers
+        make = "empty" if is_filled else "zeros"
+        is_same = buffer.value.tensor.dtype == buffer.like.tensor.dtype
+        dtype = f"{like}.dtype" if is_same else tensor_dtype(buffer.value)
+        if not buffer.parts:
+            given = "" if is_same else f", dtype={dtype}"
+            return f"{name} = torch.{make}_like({like}{given})"
+        counts = [self._count(*part) for part in buffer.parts]
+        shape = listed([*counts, f"*{like}.size()"])
+        return f"{name} = torch.{make}({shape}, dtype={dtype}, device={like}.device)"
+
+    def _state_allocation(self, state: KeptState) -> str:
+        name = self._scope.tensor(state.tensor)
+        shape = listed(self._extent(extent) for extent in state.shape)
+        device = self._scope.tensor(self._program.cotangents[0][1])
+        dtype = tensor_dtype(state.tensor)
+        return f"{name} = torch.empty({shape}, dtype={dtype}, device={device}.device)"
+
+    def _extent(self, extent: Extent) -> str:
+        if extent.end is None:
+            return self._scope.dim(extent.dim or ONE)
+        if extent.block:
+            return self._count(extent.end, extent.block)
+        return self._end(extent.end)
+
+    def _end(self, end: Value, block: str = "") -> str:
+        """The end of a loop, as the loop itself has it."""
+        for name, (op, axis) in block_places(self._program.function):
+            arg = op.body.args[axis]
+            if op.ends[axis] is end and arg in self._scope.ends and block in ("", name):
+                return self._scope.ends[arg]
+        return Expressions(self._scope).text(end).code
+
+    def _is_finished_on_host(self, buffer: Buffer) -> bool:
+        return bool(buffer.parts) or buffer.value.tensor.dtype != buffer.like.tensor.dtype
+
+    def _result(self, buffer: Buffer) -> str:
+        text = self._scope.tensor(buffer.value)
+        if buffer.parts:
+            axes = list(range(len(buffer.parts)))
+            text = f"{text}.sum({axes[0] if len(axes) == 1 else axes})"
+        if buffer.value.tensor.dtype != buffer.like.tensor.dtype:
+            text = f"{text}.to({self._scope.tensor(buffer.like)}.dtype)"
+        return text
+
+
+def write_kernel(program: BackwardProgram, options: Options | None = None) -> BackwardSource:
+    """The source of a backward program."""
+    return KernelText(program, options or Options()).write()

@@ -1,0 +1,106 @@
+"""Accesses of tensors as subscripts: tiles, slices and numbers where the indices are such."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.analysis.affine import find_affine
+from tilesmith.gradients.source.expressions import Expressions
+from tilesmith.gradients.source.texts import listed
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.shape import ExpandDims
+from tilesmith.ir.types import Dim, Extent, Value
+
+
+@dataclass(frozen=True)
+class _Element:
+    """One index: its text, and the axis of the accessed tile that it has, if any."""
+
+    text: str
+    axis: int | None = None
+    is_broad: bool = False
+    """Whether it has several axes."""
+
+
+class Subscripts:
+    """Writes the indices of accesses."""
+
+    def __init__(self, expressions: Expressions) -> None:
+        self._expressions = expressions
+        self._scope = expressions.scope
+
+    def elements(self, op: Load | Store | Atomic) -> list[str]:
+        """The index elements of an access."""
+        rank = (op.result if isinstance(op, Load) else op.value).tile.rank
+        sizes = op.tensor.tensor.shape
+        found = [self._element(index, size, rank) for index, size in zip(op.indices, sizes)]
+        axes = [element.axis for element in found if element.axis is not None]
+        is_product = axes == list(range(rank)) and not any(e.is_broad for e in found)
+        if is_product:
+            return [element.text for element in found]
+        if len(found) == 1:
+            return [self._expressions.whole(op.indices[0]).code]
+        together = ", ".join(self._expressions.text(index).code for index in op.indices)
+        return [f"hl.paired({together})"]
+
+    def subscript(self, op: Load | Store | Atomic) -> str:
+        """``x[tile_m, :]``."""
+        elements = ", ".join(self.elements(op)) or "()"
+        return f"{self._scope.tensor(op.tensor)}[{elements}]"
+
+    def listed(self, op: Load | Store | Atomic) -> str:
+        """``x, [tile_m, :]``, as ``hl.load`` and the like take it."""
+        elements = ["slice(None)" if e == ":" else _slice_call(e) for e in self.elements(op)]
+        return f"{self._scope.tensor(op.tensor)}, {listed(elements)}"
+
+    def _element(self, index: Value, size: Extent, rank: int) -> _Element:
+        if not index.tile.rank:
+            return _Element(self._expressions.text(index).code)
+        op = self._scope.definitions.get(index)
+        line, axis = index, rank - 1
+        if isinstance(op, ExpandDims) and op.x.tile.rank == 1:
+            line = op.x
+            axis = next(i for i in range(index.tile.rank) if i not in op.axes)
+            axis += rank - index.tile.rank
+        elif isinstance(op, ExpandDims) and not op.x.tile.rank:
+            return _Element(self._expressions.text(op.x).code)
+        elif index.tile.rank > 1:
+            return _Element("", None, is_broad=True)
+        return _Element(self._line(line, size), axis)
+
+    def _line(self, line: Value, size: Extent) -> str:
+        """Indices along one axis."""
+        op = self._scope.definitions.get(line)
+        if line not in self._scope.texts:
+            if isinstance(op, TileIndex):
+                tile = self._scope.tiles.get(op.begin)
+                if tile is not None and tile.block == op.block:
+                    return tile.name
+            if isinstance(op, Arange) and line.tile.shape[0] == Dim.of(size):
+                return ":"
+            if isinstance(op, Full) and op.value == 0 and size == 1:
+                tile = self._scope.tile_of(line.tile.shape[0].symbol or "")
+                if tile is not None:
+                    return tile.name
+            part = self._slice(line)
+            if part:
+                return part
+        return self._expressions.whole(line).code
+
+    def _slice(self, line: Value) -> str:
+        """A slice with known bounds; empty where it is none."""
+        form = find_affine(line, self._scope.definitions)
+        length = line.tile.shape[0].constant
+        if form is None or form.base or form.axis is None or length is None or form.scale < 1:
+            return ""
+        stop = form.offset + form.scale * (length - 1) + 1
+        step = f":{form.scale}" if form.scale > 1 else ""
+        return f"{form.offset or ''}:{stop}{step}"
+
+
+def _slice_call(element: str) -> str:
+    """A slice outside of brackets."""
+    parts = element.split(":")
+    is_slice = len(parts) > 1 and all(part.isdigit() or not part for part in parts)
+    return f"slice({', '.join(part or 'None' for part in parts)})" if is_slice else element

@@ -1,0 +1,166 @@
+"""Where adjoints are written: one tape for each region, with the cotangents found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import tilesmith.exc as errors
+from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
+from tilesmith.gradients.copies import clone_ops
+from tilesmith.gradients.recurrences import Recurrence
+from tilesmith.gradients.terms import cotangent_type
+from tilesmith.ir.operation import Operation, Region, Trait
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.types import Value
+
+
+class Memory(Protocol):
+    """What stands for the tensors of the forward function in the backward one."""
+
+    def cotangent_of(self, tensor: Value) -> Value | None:
+        """The tensor with the cotangents of one that the forward function writes, if given."""
+        ...
+
+    def write(self, tape: Tape, op: Load, cotangent: Value) -> None:
+        """Add a cotangent to the gradient of what was loaded."""
+        ...
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The function that is differentiated."""
+
+    name: str
+    active: Collection[Value]
+    definitions: Mapping[Value, Operation]
+    uses: Mapping[Value, int]
+    memory: Memory
+    recurrences: Mapping[Value, Recurrence]
+    states: Collection[Value] = ()
+    """Tensors that states are kept in."""
+    reversed_loops: list[Value] = field(default_factory=list[Value])
+    """First arguments of the loops that run from their last turn to the first."""
+    reverse: Callable[[Tape, Operation], None] = field(kw_only=True)
+    """Writes the adjoint of an op."""
+
+
+def without_effects(ops: Iterable[Operation], states: Collection[Value] = ()) -> list[Operation]:
+    """The ops that compute values, also inside loops and branches.
+
+    Loops keep their ``states``. Those inside of others do not: their turns are run again when the
+    others are gone through backwards.
+    """
+    kept: list[Operation] = []
+    for op in ops:
+        is_state = isinstance(op, Store) and op.tensor in states
+        if op.traits & (Trait.WRITES | Trait.EFFECT) and not is_state:
+            continue
+        regions = tuple(_without_effects(op, region, states) for region in op.regions())
+        kept.append(op.with_regions(regions))
+    return kept
+
+
+def _without_effects(op: Operation, region: Region, states: Collection[Value]) -> Region:
+    own = states
+    if isinstance(op, Loop):
+        own = {inner.tensor for inner in region.ops if isinstance(inner, Store)} & set(states)
+    return region.with_ops(without_effects(region.ops, own))
+
+
+class Tape:
+    """Writes adjoints into one region; cotangents of values from outside are collected."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        values: dict[Value, Value],
+        enclosing: tuple[tuple[Value, str], ...] = (),
+    ) -> None:
+        self.forward = forward
+        self.writer = TileWriter(self._locate)
+        self.writer.open_region()
+        self.enclosing = enclosing
+        """The arguments of the loops around it and their blocks, outermost first."""
+        self._values = values
+        self._cotangents: dict[Value, Value] = {}
+        self._loc = UNKNOWN
+
+    def _locate(self) -> SourceLocation:
+        return self._loc
+
+    def value(self, forward: Value) -> Value:
+        """A forward value where the adjoint stands."""
+        return self._values.get(forward, forward)
+
+    def is_active(self, forward: Value) -> bool:
+        """Whether a forward value has a cotangent."""
+        return forward in self.forward.active
+
+    def definition(self, forward: Value) -> Operation | None:
+        """The op that gives a forward value."""
+        return self.forward.definitions.get(forward)
+
+    def refuse(self, op: Operation, reason: str) -> errors.AutodiffNotSupported:
+        """An error at the user's line."""
+        return errors.AutodiffNotSupported(function=self.forward.name, reason=reason, loc=op.loc)
+
+    def add(self, forward: Value, cotangent: Value) -> None:
+        """Add to the cotangent of a forward value, if it has one."""
+        if not self.is_active(forward):
+            return
+        before = self._cotangents.get(forward)
+        if before is not None:
+            cotangent = self.writer.apply("add", before, cotangent)
+        self._cotangents[forward] = cotangent
+
+    def take(self, forward: Value) -> Value | None:
+        """The whole cotangent of a value, which is asked for once."""
+        found = self._cotangents.pop(forward, None)
+        if found is not None and forward.name and not found.name:
+            found.name = f"grad_{forward.name}"
+        return found
+
+    def close(self, args: tuple[Value, ...] = ()) -> Region:
+        """The region with all that was written."""
+        return self.writer.close_region(args)
+
+    def recompute(self, ops: Iterable[Operation]) -> None:
+        """Write forward ops again, with values of their own."""
+        states = self.forward.states
+        inner = [op for op in ops if not (isinstance(op, Store) and op.tensor in states)]
+        for op in clone_ops(without_effects(inner, states), self._values):
+            if Trait.TERMINATOR not in op.traits:
+                self.writer.insert(op)
+
+    def run(self, ops: Sequence[Operation]) -> None:
+        """Write the adjoints of ops, the last one's first."""
+        for op in reversed(ops):
+            self._loc = op.loc
+            self.forward.reverse(self, op)
+
+    def sums(self, outer: Sequence[Value], totals: Sequence[Value]) -> list[Value]:
+        """What is carried on: each total with the cotangent of this turn added."""
+        found = [self.take(value) for value in outer]
+        return [
+            total if g is None else self.writer.apply("add", total, g)
+            for total, g in zip(totals, found)
+        ]
+
+    def or_zeros(self, cotangent: Value | None, forward: Value) -> Value:
+        """A cotangent, or zeros where there is none."""
+        if cotangent is not None:
+            return cotangent
+        return self.writer.full(cotangent_type(forward), 0.0)
+
+    def stand_for(self, forward: Value, value: Value) -> None:
+        """Use another value where the adjoint asks for a forward one."""
+        self._values[forward] = value
+
+    def inner(self, values: Mapping[Value, Value], loops: Sequence[tuple[Value, str]] = ()) -> Tape:
+        """A tape for a region inside, where some forward values have others in their place."""
+        inside = (*self.enclosing, *loops)
+        return Tape(self.forward, {**self._values, **values}, inside)
