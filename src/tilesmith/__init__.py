@@ -22,19 +22,9 @@ if TYPE_CHECKING:
     jit = kernel
 
 __all__ = [
-    "Config",
-    "Kernel",
-    "OutputCodeOptions",
-    "RefMode",
-    "Settings",
-    "cdiv",
-    "exc",
-    "jit",
-    "kernel",
-    "language",
-    "next_power_of_2",
-    "runtime",
-]
+    "Config", "Kernel", "OutputCodeOptions", "RefMode", "Settings", "cdiv", "exc", "jit", "kernel",
+    "language", "next_power_of_2", "runtime",
+]  # fmt: skip
 
 _PLACES = {
     "Config": "tilesmith.schedule.config:Config",

@@ -75,12 +75,7 @@ def until(flag: str, iterator: Any) -> Any:
 
 
 def run_for(
-    iterator: Any,
-    body: Body,
-    names: Names,
-    state: State,
-    targets: Names,
-    others: dict[str, Any],
+    iterator: Any, body: Body, names: Names, state: State, targets: Names, others: dict[str, Any]
 ) -> State:
     """Run a ``for`` of device code: a loop op for ``hl.tile``/``hl.grid``, else unrolled."""
     check_captures(others, state)

@@ -158,10 +158,7 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     own = () if scratch is given else scratch
     request = replace(request, arguments=scratch)
     session = HostSession(
-        request.block_sizes,
-        request.tunables,
-        constant_sizes=constant_sizes,
-        device=request.device,
+        request.block_sizes, request.tunables, constant_sizes=constant_sizes, device=request.device
     )
 
     def launch(*values: Any) -> None:

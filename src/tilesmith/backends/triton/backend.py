@@ -53,10 +53,7 @@ from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import (
-    LEAST_SMS_FOR_GROUPS,
-    Grid,
-)
+from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.matmul import Dot
@@ -345,10 +342,6 @@ TRITON_BACKEND = Backend(
     tuning=TuningNeeds(
         builds_beside_runs=True,
         builds_without_torch=True,
-        preloads=(
-            "triton",
-            "triton.compiler",
-            "tilesmith.backends.triton.build:find_compiler_key",
-        ),
+        preloads=("triton", "triton.compiler", "tilesmith.backends.triton.build:find_compiler_key"),
     ),
 )

@@ -15,7 +15,6 @@ from tilesmith.dtypes import BOOL, F64, I16, I32, I64
 from tilesmith.frontend.functions.promotion import (
     Composition,
     common_dtype,
-    compute_dtype,
     in_float_type,
     polynomial,
     result_dtype,
@@ -283,14 +282,14 @@ def copysign(x: Operand, sign: Operand) -> TileValue:
 def ldexp(x: Operand, exponent: Operand) -> TileValue:
     """``x * 2**exponent``, rounded once."""
     dtype = result_dtype("ldexp", x, exponent)
-    wide = compute_dtype(dtype)
+    wide = dtype.computed
     return cast(apply("mul", x, apply("exp2", as_tile(exponent, wide)), dtype=wide), dtype)
 
 
 def frexp(x: TileValue) -> MantissaAndExponent:
     """A mantissa in [0.5, 1) and the exponent that goes with it."""
     dtype = x.tile.dtype
-    wide = strong(x, compute_dtype(dtype))
+    wide = strong(x, dtype.computed)
     fraction_bits = wide.tile.dtype.precision - 1
     # Subnormal numbers are scaled into the normal range first.
     scale = float(2 ** (fraction_bits + 1))

@@ -13,22 +13,13 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.frontend.source import names
 from tilesmith.frontend.source.kernel_source import (
     LOOP_FUNCTIONS,
     KernelSource,
     is_barrier,
     is_language_call,
     without_reversed,
-)
-from tilesmith.frontend.source.names import (
-    LOOPS,
-    bound_names,
-    declared_globals,
-    is_library,
-    nested_codes,
-    own_nodes,
-    parameter_names,
-    read_names,
 )
 
 _NOT_ALLOWED = {
@@ -76,7 +67,7 @@ def _check_node(node: ast.AST, source: KernelSource) -> None:
 
 def _check_breaks(loop: ast.stmt, source: KernelSource) -> None:
     """A loop whose turns run at the same time has no last one to stop after."""
-    for node in own_nodes(ast.iter_child_nodes(loop), LOOPS):
+    for node in names.own_nodes(ast.iter_child_nodes(loop), names.LOOPS):
         if isinstance(node, ast.Break):
             raise errors.UnsupportedPythonType(
                 construct="`break` out of the outermost loop",
@@ -120,30 +111,30 @@ def _check_barriers(source: KernelSource) -> None:
 
 
 def _check_globals(source: KernelSource) -> None:
-    declared = declared_globals([source.tree])
-    for name, place in bound_names(source.loops).items():
+    declared = names.declared_globals([source.tree])
+    for name, place in names.bound_names(source.loops).items():
         if name in declared:
             raise errors.GlobalMutation(name=name, loc=source.location(place))
 
 
 def _host_names(source: KernelSource) -> dict[str, ast.AST]:
-    arguments = dict.fromkeys(parameter_names(source.tree), source.tree)
-    return {**arguments, **bound_names(source.before)}
+    arguments = dict.fromkeys(names.parameter_names(source.tree), source.tree)
+    return {**arguments, **names.bound_names(source.before)}
 
 
 def _check_rebinding(source: KernelSource) -> None:
     host = _host_names(source)
-    used = read_names([*source.loops, *source.after])
-    for name, place in bound_names(source.loops).items():
+    used = names.read_names([*source.loops, *source.after])
+    for name, place in names.bound_names(source.loops).items():
         # `_` is for what is not wanted, on either side.
         if name in host and (name != "_" or name in used):
             raise errors.CannotModifyHostVariableOnDevice(name=name, loc=source.location(place))
 
 
 def _check_host_reads(source: KernelSource) -> None:
-    host = _host_names(source) | bound_names(source.after)
-    device = bound_names(source.loops)
-    for name, place in read_names(source.after).items():
+    host = _host_names(source) | names.bound_names(source.after)
+    device = names.bound_names(source.loops)
+    for name, place in names.read_names(source.after).items():
         if name in device and name not in host:
             raise errors.CannotReadDeviceVariableOnHost(name=name, loc=source.location(place))
 
@@ -178,17 +169,21 @@ def check_named_helpers(source: KernelSource) -> None:
     """Check the functions that device code names and those they name in turn."""
     module = source.function.__globals__
     checked: set[CodeType] = set()
-    for name in read_names(source.loops):
+    for name in names.read_names(source.loops):
         check_helper(module.get(name), checked)
 
 
 def check_helper(helper: Any, checked: set[CodeType] | None = None) -> None:
     """Raise if a function, or one that it names, rebinds a name outside itself."""
     checked = set() if checked is None else checked
-    if not isinstance(helper, FunctionType) or helper.__code__ in checked or is_library(helper):
+    if (
+        not isinstance(helper, FunctionType)
+        or helper.__code__ in checked
+        or names.is_library(helper)
+    ):
         return
     checked.add(helper.__code__)
-    for code in nested_codes(helper.__code__):
+    for code in names.nested_codes(helper.__code__):
         _check_stores(code, helper.__code__)
         for name in code.co_names:
             check_helper(helper.__globals__.get(name), checked)
