@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilesmith import setting_rules as rules
+import tilesmith.setting_rules as rules
 from tilesmith.setting_rules import RefMode
 
 PREFIX = "TILESMITH_"

@@ -12,13 +12,7 @@ from typing import Any
 from tilesmith.bench import row
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.journal import Results
-from tilesmith.bench.report.pictures import (
-    draw_bandwidth,
-    draw_geomeans,
-    draw_inputs,
-    draw_roofline,
-    find_limits,
-)
+from tilesmith.bench.report import pictures
 from tilesmith.bench.summary import disturbance_text, ending_text
 from tilesmith.bench.tables import Column, columns_for, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line
@@ -102,19 +96,21 @@ def _reason_cell(reason: str) -> str:
 
 def _speedups(rows: Sequence[row.Row], operators: Mapping[str, Sequence[row.Row]]) -> str:
     words = "Means are over inputs on which both the implementation and eager ran undisturbed."
-    shown = [pages.picture(partial(draw_geomeans, rows), "geometric means of speedups")]
+    shown = [pages.picture(partial(pictures.draw_geomeans, rows), "geometric means of speedups")]
     detailed = operators if len(operators) <= MAX_DETAILED else ()
-    shown += [pages.picture(partial(draw_inputs, n, rows), f"speedups of {n}") for n in detailed]
+    shown += [
+        pages.picture(partial(pictures.draw_inputs, n, rows), f"speedups of {n}") for n in detailed
+    ]
     found = "\n".join(filter(None, shown))
     return pages.note(words) + found if found else ""
 
 
 def _rooflines(results: Results) -> str:
     rows = results.rows
-    limits = find_limits(results.environment, rows)
+    limits = pictures.find_limits(results.environment, rows)
     shown = [
-        pages.picture(partial(draw_roofline, rows, limits), "roofline"),
-        pages.picture(partial(draw_bandwidth, rows, limits), "memory bandwidth"),
+        pages.picture(partial(pictures.draw_roofline, rows, limits), "roofline"),
+        pages.picture(partial(pictures.draw_bandwidth, rows, limits), "memory bandwidth"),
     ]
     found = "\n".join(filter(None, shown))
     words = (
