@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tilesmith.jit.output.code import OutputCodeOptions
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
-    from tilesmith.tune.kernel import kernel
+    from tilesmith.tune.kernel import aot_kernel, kernel
 
     jit = kernel
 
 __all__ = [
-    "Config", "Kernel", "OutputCodeOptions", "RefMode", "Settings", "cdiv", "exc", "jit", "kernel",
-    "language", "next_power_of_2", "runtime",
+    "Config", "Kernel", "OutputCodeOptions", "RefMode", "Settings", "aot_kernel", "cdiv", "exc",
+    "jit", "kernel", "language", "next_power_of_2", "runtime",
 ]  # fmt: skip
 
 _PLACES = {
@@ -32,6 +32,7 @@ _PLACES = {
     "OutputCodeOptions": "tilesmith.jit.output.code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
+    "aot_kernel": "tilesmith.tune.kernel:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "jit": "tilesmith.tune.kernel:kernel",

@@ -22,6 +22,8 @@ import tilesmith.setting_rules as rules
 from tilesmith.setting_rules import RefMode
 
 PREFIX = "TILESMITH_"
+ADOPTED = "TILESMITH_ADOPTED_PREFIX"
+"""Names a second prefix whose variables count; in the environment, so that child processes know."""
 
 
 class SettingError(Exception):
@@ -158,8 +160,9 @@ class Settings:
     autotune_log_search_space_path: str | None = _setting(None, rules.PATH)
 
     def __init__(self, **values: object) -> None:
+        environ = _environment()
         _name_unknown(tuple(unknown_variables(os.environ)))
-        self._fill(values, os.environ)
+        self._fill(values, environ)
 
     @classmethod
     def from_environment(
@@ -244,7 +247,7 @@ def known_variables() -> tuple[str, ...]:
 
 def unknown_variables(names: Iterable[str], prefix: str = PREFIX) -> list[str]:
     """The variables of that prefix that no setting is read from, in order."""
-    ours = [name for name in names if name.startswith(prefix)]
+    ours = [name for name in names if name.startswith(prefix) and name != ADOPTED]
     return sorted(n for n in ours if PREFIX + n.removeprefix(prefix) not in known_variables())
 
 
@@ -260,12 +263,22 @@ def _name_unknown(names: tuple[str, ...], prefix: str = PREFIX) -> None:
 
 
 def adopt_variables(prefix: str) -> None:
-    """Let variables of another prefix count in this process, where ours are not set."""
+    """Let variables of another prefix count from now on, where ours are not set.
+
+    They are looked up when settings are made: a script may set them after this call.
+    """
+    os.environ[ADOPTED] = prefix
+
+
+def _environment() -> Mapping[str, str]:
+    """The environment, with variables of an adopted prefix under our names."""
+    prefix = os.environ.get(ADOPTED)
+    if not prefix:
+        return os.environ
     unknown = unknown_variables(os.environ, prefix)
     _name_unknown(tuple(unknown), prefix)
-    for name, value in dict(os.environ).items():
-        if name.startswith(prefix) and name not in unknown:
-            os.environ.setdefault(PREFIX + name.removeprefix(prefix), value)
+    theirs = [name for name in os.environ if name.startswith(prefix) and name not in unknown]
+    return {**{PREFIX + n.removeprefix(prefix): os.environ[n] for n in theirs}, **os.environ}
 
 
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:

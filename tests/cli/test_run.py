@@ -21,6 +21,7 @@ def own_imports(monkeypatch):
     for name in ("argv", "path", "meta_path"):
         monkeypatch.setattr(sys, name, list(getattr(sys, name)))
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
@@ -39,12 +40,22 @@ def test_an_unchanged_script_runs_with_its_arguments(capsys):
 def test_helions_variables_count_where_ours_are_not_set(tmp_path, monkeypatch, capsys):
     script = tmp_path / "shown.py"
     script.write_text("import helion\ns = helion.Settings()\nprint(s.index_dtype, s.fast_math)")
-    monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setenv("HELION_INDEX_DTYPE", "int64")
     monkeypatch.setenv("HELION_FAST_MATH", "1")
     monkeypatch.setenv("TILESMITH_FAST_MATH", "0")
     run_script(script, [])
     assert capsys.readouterr().out == "int64 False\n"
+
+
+def test_variables_that_the_script_sets_itself_count(tmp_path, capsys):
+    script = tmp_path / "sets.py"
+    script.write_text(
+        "import os\nos.environ['HELION_FAST_MATH'] = '1'\nimport helion\n"
+        "print(helion.Settings().fast_math)\ndel os.environ['HELION_FAST_MATH']\n"
+        "print(helion.Settings().fast_math)"
+    )
+    run_script(script, [])
+    assert capsys.readouterr().out == "True\nFalse\n"
 
 
 def test_configs_are_printed_as_the_script_would_write_them(tmp_path, capsys):
@@ -55,6 +66,17 @@ def test_configs_are_printed_as_the_script_would_write_them(tmp_path, capsys):
     )
     run_script(script, [])
     assert capsys.readouterr().out == "helion.Config(block_sizes=[16])\n"
+
+
+def test_names_that_stand_elsewhere_here(tmp_path, capsys):
+    script = tmp_path / "names.py"
+    script.write_text(
+        "import helion\nfrom helion.autotuner.external import autotune\n"
+        "from helion.experimental import backward\n"
+        "print(helion.autotuner.autotune is autotune, helion.experimental.backward is backward)"
+    )
+    run_script(script, [])
+    assert capsys.readouterr().out == "True True\n"
 
 
 def test_an_exit_code_passes_through():

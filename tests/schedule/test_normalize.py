@@ -43,6 +43,15 @@ def test_full_form_of_a_short_config():
     }
 
 
+def test_block_sizes_may_be_grouped_by_loop():
+    spec = matmul_spec()
+    assert spec.normalize({"block_sizes": [[64, 32], 16]}) == spec.normalize(
+        {"block_sizes": BLOCKS}
+    )
+    with pytest.raises(InvalidConfig, match="has 2 entries"):
+        spec.normalize({"block_sizes": [[64, 32]]})
+
+
 def test_lists_have_one_entry_for_each_thing():
     labels = matmul_spec().lists
     assert [slot.label for slot in labels["block_sizes"]] == ["tile_m", "tile_n", "tile_k"]
@@ -298,3 +307,11 @@ def test_static_ranges_of_tuned_loops(target):
     )
     with pytest.raises(InvalidConfig, match="static_ranges has 3 entries, the kernel needs 2"):
         spec.normalize(Config(**few, static_ranges=[True] * 3))
+
+
+def test_a_file_of_controls_is_a_path():
+    spec = matmul_spec()
+    whole = spec.normalize({"block_sizes": BLOCKS, "advanced_controls_file": "a.bin"})
+    assert whole == spec.normalize({"block_sizes": BLOCKS})
+    with pytest.raises(InvalidConfig, match="advanced_controls_file"):
+        spec.normalize({"block_sizes": BLOCKS, "advanced_controls_file": 123})

@@ -25,6 +25,7 @@ SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 """Options after the script are the script's."""
 MOVED = {
     "helion.autotuner.config_fragment": "tilesmith.schedule.space.fragments",
+    "helion.autotuner.external": "tilesmith.autotuner",
     "helion.runtime.config": "tilesmith.schedule.config",
     "helion.runtime.kernel": "tilesmith.jit.kernel",
     "helion.runtime.settings": "tilesmith.settings",

@@ -155,8 +155,8 @@ class CallFinder:
         lines = [
             f"def find({listed}):",
             "    if is_traced(): return None",
-            *self._special_lines(types, names),
             f"    if not ({tests or True}): return otherwise({listed})",
+            *self._special_lines(types, names),
             "    try:",
             *self._form_lines(types, names),
             f"        key_of_call = {key}",
@@ -176,7 +176,9 @@ class CallFinder:
         if tensors:
             yield f"    if are_recorded() and ({required}): return None"
             # Tensors of torch.func's transforms have sizes, but no memory: they stand for others.
-            yield f"    try: {'; '.join(f'{name}.data_ptr()' for name in tensors)}"
+            absent = " or ".join(f"not {name}.data_ptr() and {name}.numel()" for name in tensors)
+            yield "    try:"
+            yield f"        if {absent}: return None"
             yield "    except RuntimeError: return None"
 
     def _form_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:

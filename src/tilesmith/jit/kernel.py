@@ -182,7 +182,7 @@ class Kernel(GraphKernel, DefinedKernel):
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.arguments.unpack(args)
         if self._staged is not None:
-            return cast("BoundKernel", BoundStages(self._staged, arguments, target))
+            return cast("BoundKernel", BoundStages(self._staged, arguments, target, self))
         try:
             with self._lock:
                 found = self._find(arguments, target)

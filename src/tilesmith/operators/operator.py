@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+import tilesmith.exc as errors
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -51,7 +52,14 @@ class KernelOperator:
 
     def __call__(self, parts: Parts) -> list[torch.Tensor]:
         """The tensors that a call makes."""
-        made = self.definition(*in_order(self._leaves, parts))
+        try:
+            made = self.definition(*in_order(self._leaves, parts))
+        except RuntimeError as error:
+            if "functorch transforms" not in str(error):
+                raise
+            # torch's own: operators have no gradient there, whether one is registered or not.
+            problem = "gradients by transforms of torch.func do not go through operators"
+            raise errors.NoOperator(function=self._kernel.name, problem=problem) from error
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []

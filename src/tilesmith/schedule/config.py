@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cas
 
 from typing_extensions import Self, override
 
-from tilesmith.exc import InvalidConfig, InvalidConfigKeys, UnsupportedConfigKeys
+from tilesmith.exc import (
+    InvalidConfig,
+    InvalidConfigKeys,
+    InvalidConfigValue,
+    UnsupportedConfigKeys,
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
             result[name] = 2 if value is True else value or None
             continue
         if plural is None:
-            result[name] = value
+            result[name] = _ungrouped(value) if name == "block_sizes" else value
             continue
         if plural in values:
             raise InvalidConfig(
@@ -132,6 +137,16 @@ def spell_out(values: Mapping[str, Any], num_reductions: int) -> dict[str, Any]:
             result[plural] = value
         else:
             result[plural] = [value] * (num_reductions if name == "reduction_loop" else 1)
+    return result
+
+
+def _ungrouped(sizes: Any) -> Any:
+    """Sizes may be grouped by loop, as older configs have them: [[32, 64], 16]."""
+    if not isinstance(sizes, (list, tuple)):
+        return sizes
+    result: list[Any] = []
+    for item in cast("list[Any]", sizes):
+        result.extend(cast("list[Any]", item) if isinstance(item, (list, tuple)) else [item])
     return result
 
 
@@ -148,6 +163,11 @@ def keep_known(
 ) -> dict[str, Any]:
     """Keep the effective keys, drop those without effect here, refuse those that nobody knows."""
     known = {*KEYS_BY_NAME, *PORTABLE_KEYS, *effective}
+    controls = values.get("advanced_controls_file")
+    if controls is not None and not isinstance(controls, str):
+        raise InvalidConfigValue(
+            key="advanced_controls_file", value=repr(controls), allowed="a path"
+        )
     foreign = sorted(name for name in values if is_foreign(name) and name not in effective)
     if foreign:
         raise UnsupportedConfigKeys(backend=backend, keys=foreign)

@@ -35,6 +35,7 @@ from tilesmith.schedule.space.slots import (
     collect_dimensions,
     collect_entries,
 )
+from tilesmith.schedule.spec_lists import SpecLists
 
 Given = Config | Mapping[str, Any]
 MAX_STEPS = 200
@@ -56,7 +57,7 @@ class RankedConfig:
     reason: str
 
 
-class ConfigSpec:
+class ConfigSpec(SpecLists):
     """The Configs of one function (after the standard passes) on one target.
 
     ``normalize`` checks a Config and writes it out in full; ``default_config`` needs no search;

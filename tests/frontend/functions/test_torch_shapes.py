@@ -130,6 +130,8 @@ FACTORIES: dict[str, Callable[[Any], Any]] = {
     "new_ones": lambda v: v.new_ones([v.shape[0], 8]),
     "new_empty": lambda v: cleared(v.new_empty([v.shape[0], 8])),
     "new_full": lambda v: v.new_full([v.shape[0], 8], -1, dtype=torch.int64),
+    "zeros by name": lambda v: torch.zeros(size=(v.shape[0], 8)),
+    "new_ones by name": lambda v: v.new_ones(size=(), dtype=torch.bool) & (v > 0),
 }
 
 

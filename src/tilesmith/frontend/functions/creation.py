@@ -138,13 +138,17 @@ def new_full(
     return _filled(fill_value, element, new_shape((size,), "new_full"))
 
 
-def _new(x: Any, *size: Any, fill_value: int, **options: Any) -> TileValue:
-    return new_full(x, emission.one_by_one(size), fill_value, **options)
+def _new(x: Any, *sizes: Any, fill_value: int, size: Any = None, **options: Any) -> TileValue:
+    given = emission.one_by_one(sizes) if size is None else size
+    return new_full(x, given, fill_value, **options)
 
 
-def _factory(*size: Any, fill_value: int, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
+def _factory(
+    *sizes: Any, fill_value: int, dtype: torch.dtype | None = None, size: Any = None, **_: Any
+) -> TileValue:
     element = F32 if dtype is None else from_torch(dtype)
-    return emission.full(fill_value, element, new_shape(size, "torch factory"))
+    given = sizes if size is None else (size,)
+    return emission.full(fill_value, element, new_shape(given, "torch factory"))
 
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:

@@ -1,21 +1,26 @@
 """Views of device values: reshapes, transposes, expansion.
 
-A reshape is worked out factor by factor. A tile axis may be merged with others but never split: how
-many of its lanes are valid is known only at run time. Factors keep their order, so that lanes are
-the same on every backend.
+A reshape is worked out factor by factor. A tile axis may be merged with others, but split only if
+no tile is partial: how many of its lanes are valid is known only at run time. Factors keep their
+order, so that lanes are the same on every backend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_axis
 from tilesmith.frontend.tracing import emission
-from tilesmith.frontend.tracing.known_sizes import config_length, length_between
+from tilesmith.frontend.tracing.known_sizes import (
+    config_length,
+    config_size,
+    has_full_tiles,
+    length_between,
+)
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text, size_of_dim
@@ -116,7 +121,8 @@ def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
         operation="reshape",
         left=shape_text(x.tile.shape),
         right=f"[{', '.join('-1' if dim is None else str(dim) for dim in wanted)}]",
-        note="a reshape may merge tile axes with others, but neither split nor reorder them",
+        note="a reshape may merge tile axes with others, but neither reorder them nor split those "
+        "with a partial tile, nor make such axes of others",
         fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1); to "
         "split a tile, view the host tensor so before the loop (x.view(-1, 2)) and tile its rows",
     )
@@ -129,9 +135,31 @@ def view(x: TileValue, *sizes: Any) -> TileValue:
         for size in emission.one_by_one(sizes)
     ]
     shape = divide_axes(x.tile.shape, wanted) if wanted.count(None) < 2 else None
+    if shape is None and None not in wanted:
+        shape = _divide_numbers(x.tile.shape, tuple(dim for dim in wanted if dim is not None))
     if shape is None:
         raise _reshape_error(x, wanted)
     return _merged(x, shape)
+
+
+def _divide_numbers(shape: Shape, wanted: Shape) -> Shape | None:
+    """The shape that is wanted, where its sizes fit under this Config: half a block and 2.
+
+    A block may be split, or made of parts, if no tile is partial: parts of it have no masks.
+    """
+    ends = 0
+    while ends < min(len(shape), len(wanted)) and shape[-1 - ends] == wanted[-1 - ends]:
+        ends += 1
+    starts = 0
+    most = min(len(shape), len(wanted)) - ends
+    while starts < most and shape[starts] == wanted[starts]:
+        starts += 1
+    own, new = shape[starts : len(shape) - ends], wanted[starts : len(wanted) - ends]
+    sizes = [[config_size(dim) for dim in dims] for dims in (own, new)]
+    if None in sizes[0] or None in sizes[1]:
+        return None
+    given, needed = (prod(size for size in part if size) for part in sizes)
+    return wanted if given == needed and all(map(has_full_tiles, (*own, *new))) else None
 
 
 def _merged(x: TileValue, shape: Shape) -> TileValue:

@@ -156,6 +156,13 @@ def _flatten_single_tuple(elements: list[Any]) -> list[Any]:
     raise errors.OverpackedTile()
 
 
+def _host_index(ref: TensorRef) -> errors.BaseError:
+    """The error for a host tensor as an index."""
+    if ref.dtype == torch.bool:
+        return errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
+    return errors.HostTensorDirectUsage(name=ref.source, use="an index")
+
+
 def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if axis < 0:
         return Position(None)
@@ -163,14 +170,14 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
         element = reference_of_unknown(element)
     if isinstance(element, Tile):
         # An axis of size 1 is read by every lane, as broadcasting would have it.
-        is_spread = ref.type.shape[axis] == 1 and element.block is not None
-        return Position(emission.full(0, I32, (element.dim,)) if is_spread else element.index)
+        is_only = ref.type.shape[axis] == 1
+        return Position(emission.full(0, I32, (element.dim,)) if is_only else element.index)
     if isinstance(element, slice):
         index = slice_position(ref, axis, element)
         limit = ref.shape[axis] if _has_config_length(element) else None
         return Position(index, limit=limit)
     if isinstance(element, TensorRef):
-        raise errors.HostTensorDirectUsage(name=element.source, use="an index")
+        raise _host_index(element)
     if isinstance(element, bool) or not isinstance(element, (int, TileValue)):
         raise errors.InvalidIndexingType(kind=kind_of(element), tensor=ref.source)
     if isinstance(element, int):
@@ -179,7 +186,13 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
         raise errors.DataDependentOutputShapeNotSupported(operation="indexing with a boolean")
     if not element.tile.dtype.is_integer:
         raise errors.InvalidIndexingType(kind=f"a tensor of {element.dtype}", tensor=ref.source)
-    return Position(element, is_tensor=True)
+    return _tensor_position(ref, axis, element)
+
+
+def _tensor_position(ref: TensorRef, axis: int, element: TileValue) -> Position:
+    # One runtime index broadcasts too: a mask of one batch serves all, `mask[tile_b.begin]`.
+    is_only = ref.type.shape[axis] == 1 and not element.tile.rank
+    return Position(emission.full(0, I32)) if is_only else Position(element, is_tensor=True)
 
 
 def check_tiles(ref: TensorRef, index: Any) -> None:

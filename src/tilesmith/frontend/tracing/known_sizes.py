@@ -98,6 +98,10 @@ def _of_value(value: Value) -> Linear:
         return _of_value(op.x)
     if isinstance(op, Elementwise) and op.fn in ("add", "sub", "mul"):
         return _of_operands(op, value)
+    if isinstance(op, Elementwise) and op.fn == "floordiv":
+        whole = _divided(*map(_of_value, op.args))
+        if whole is not None:
+            return whole
     is_size = op is None and value.name in tracer.sizes
     return {value.name if is_size else _Number(_formula(tracer, value), value): 1}
 
@@ -123,6 +127,13 @@ def _of_operands(op: Elementwise, value: Value) -> Linear:
         if not set(factor) - {None}:
             return _sum({}, other, factor.get(None, 0))
     return {_Number(_formula(current_tracer("a size"), value), value): 1}
+
+
+def _divided(left: Linear, right: Linear) -> Linear | None:
+    """A sum divided by a constant, where nothing is left over."""
+    divisor = right.get(None, 0)
+    is_exact = set(right) == {None} and divisor and not any(n % divisor for n in left.values())
+    return {key: count // divisor for key, count in left.items()} if is_exact else None
 
 
 def _sum(left: Linear, right: Linear, scale: int) -> Linear:
@@ -189,6 +200,30 @@ def _block_size(tracer: Tracer, name: str) -> int:
     assert block.slot is not None
     tracer.host.observed_slots.add(block.slot)
     return tracer.host.block_size(block.slot)
+
+
+def config_size(dim: Dim) -> int | None:
+    """The size of a dimension under this Config; None where it depends on runtime sizes.
+
+    The trace then holds for these block sizes only.
+    """
+    tracer = current_tracer("a size")
+    sizes = [f if isinstance(f, int) else _number_of(tracer, f) for f in dim.factors]
+    known = [size for size in sizes if size is not None]
+    return prod(known) if len(known) == len(sizes) else None
+
+
+def has_full_tiles(dim: Dim) -> bool:
+    """Whether all tiles of a dimension's blocks are full under this Config."""
+    tracer = current_tracer("a size")
+    for name in dim.symbols:
+        tile = tracer.find_tile(name)
+        if tile is not None:
+            length = length_between(tile.range_begin, tile.range_end)
+            count = None if length is None else length.constant
+            if count is None or count % _block_size(tracer, name):
+                return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import leaves
-from tilesmith.jit.staging.configs import STAGES, StageConfigs, StageSession, num_slots
+from tilesmith.jit.staging.configs import StageConfigs, StageSession, num_slots
 from tilesmith.jit.staging.module import StageForm, staged_module, staged_text
 from tilesmith.jit.staging.source import StagedSource, StageSource, find_stages
+from tilesmith.jit.staging.spec import StagedSpec, joined
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
@@ -164,19 +165,23 @@ class BoundStages:
     Stages that host code does not come to are not compiled and have no code.
     """
 
-    def __init__(self, kernel: StagedKernel, args: tuple[Any, ...], target: AnyTarget) -> None:
-        self._kernel = kernel
-        self._record, self._session = kernel.record(args, target)
+    def __init__(
+        self, staged: StagedKernel, args: tuple[Any, ...], target: AnyTarget, kernel: Any = None
+    ) -> None:
+        self.kernel = kernel
+        """The ``Kernel`` that was bound."""
+        self._kernel = staged
+        self._record, self._session = staged.record(args, target)
         self._template = ArgumentTemplate(args)
-        self._device_source = _find_device_source(kernel.definition.parameters, args)
+        self._device_source = _find_device_source(staged.definition.parameters, args)
         self._found = [list(dict.fromkeys(b for b, _ in used[::-1])) for used in self._record]
         """For each stage its kernels, in the order of their first launches."""
         self._target = target
         self.device: torch.device = self._session.device
-        self.definition = kernel.definition
+        self.definition = staged.definition
         for number, found in enumerate(self._found):
             if found:
-                kernel.configs.note(number, num_slots(found[0].function))
+                staged.configs.note(number, num_slots(found[0].function))
 
     @property
     def settings(self) -> Settings:
@@ -193,12 +198,20 @@ class BoundStages:
         """The bound kernel of each stage; None for one that host code does not come to."""
         return [found[0] if found else None for found in self._found]
 
+    @property
+    def env(self) -> BoundStages:
+        """What it was compiled for (``device``, ``settings``, ``config_spec``): itself knows."""
+        return self
+
+    @property
+    def config_spec(self) -> StagedSpec:
+        """What a Config of all stages may contain."""
+        specs = [bound.config_spec if bound else None for bound in self.stages]
+        return StagedSpec(specs, self._kernel.configs.of_stage)
+
     def default_config(self) -> Config:
         """A sensible config of every stage."""
-        return self._joined([b.default_config() if b else Config() for b in self.stages])
-
-    def _joined(self, configs: Sequence[Config]) -> Config:
-        return Config(**{STAGES: [config.config for config in configs]})
+        return self.config_spec.default_config()
 
     def _split(self, config: ConfigLike, number: int) -> Config | None:
         """A stage's part of a config; None: what the stage itself chooses."""
@@ -302,7 +315,7 @@ class BoundStages:
             kernel(*given)
 
         self._kernel.run_on_copies(values, self._kernel.launches(launch))
-        return self._joined([chosen.get(n, Config()) for n in range(len(self._found))])
+        return joined([chosen.get(n, Config()) for n in range(len(self._found))])
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""

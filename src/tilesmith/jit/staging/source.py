@@ -105,6 +105,12 @@ def find_stages(function: Callable[..., Any]) -> StagedSource | None:
     runs = _runs(body, function)
     if not runs or (len(runs) == 1 and any(s is runs[0].statements[0] for s in body)):
         return None
+    return make_stages(function)
+
+
+def make_stages(function: Callable[..., Any]) -> StagedSource:
+    """The stages of a kernel, also where there is only one."""
+    text = read_text(function)
     tree = parse_text(text, function, is_unrolled=False)
     return _make_stages(KernelSource(function, text, tree, 0, 0))
 

@@ -192,9 +192,19 @@ static int fits(const Form *form, PyObject *const *args, const Tensor *tensors, 
     return are_apart(form, tensors);
 }
 
+/* Tensors under transforms of torch.func have elements, and stand for others that hold them. */
+static int stands_for_another(const Tensor *tensor) {
+    if (tensor->data != NULL) return 0;
+    for (int32_t i = 0; i < tensor->num_axes; i++)
+        if (tensor->sizes[i] == 0) return 0;
+    return 1;
+}
+
 static int read_all(PyObject *const *args, Py_ssize_t count, Tensor *tensors) {
     for (Py_ssize_t i = 0; i < count; i++)
-        if (is_tensor(args[i]) && read_tensor(args[i], &tensors[i])) return -1;
+        if (is_tensor(args[i]) &&
+            (read_tensor(args[i], &tensors[i]) || stands_for_another(&tensors[i])))
+            return -1;
     return 0;
 }
 

@@ -297,6 +297,8 @@ def check_list(key: str, slots: tuple[Slot, ...], value: Any) -> list[Any]:
     """The list filled up with defaults, every entry checked."""
     if isinstance(value, str) and key in ("indexing", "atomic_indexing"):
         value = [value] * max(1, len(slots))
+    if len(slots) == 1 and isinstance(value, (bool, int)):
+        value = [value]  # what stands alone is the only entry
     if not isinstance(value, (list, tuple)):
         entries = "entry" if len(slots) == 1 else "entries"
         raise errors.InvalidConfigValue(
