@@ -22,21 +22,9 @@ if TYPE_CHECKING:
     jit = kernel
 
 __all__ = [
-    "Config",
-    "Kernel",
-    "OutputCodeOptions",
-    "RefMode",
-    "Settings",
-    "aot_kernel",
-    "cdiv",
-    "exc",
-    "experimental",
-    "jit",
-    "kernel",
-    "language",
-    "next_power_of_2",
-    "runtime",
-]
+    "Config", "Kernel", "OutputCodeOptions", "RefMode", "Settings", "aot_kernel", "cdiv", "exc",
+    "experimental", "jit", "kernel", "language", "next_power_of_2", "runtime",
+]  # fmt: skip
 
 _PLACES = {
     "Config": "tilesmith.schedule.config:Config",

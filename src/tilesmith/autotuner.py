@@ -12,12 +12,7 @@ from typing import Any, ClassVar, cast
 from tilesmith.exc import AutotuneError, InvalidConfigKeys, InvalidConfigValue
 from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.lab.workload.loading import (
-    find_device,
-    find_difference,
-    synchronize,
-    time_calls,
-)
+from tilesmith.lab.workload.loading import find_device, find_difference, synchronize, time_calls
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,
@@ -293,16 +288,7 @@ class FiniteSearch(BoundSearch):
 
 
 __all__ = [
-    "BooleanFragment",
-    "DifferentialEvolutionSearch",
-    "EnumFragment",
-    "FiniteSearch",
-    "IntegerFragment",
-    "ListOf",
-    "ModelFirstSearch",
-    "PatternSearch",
-    "PermutationFragment",
-    "PowerOfTwoFragment",
-    "RandomSearch",
-    "autotune",
-]
+    "BooleanFragment", "DifferentialEvolutionSearch", "EnumFragment", "FiniteSearch",
+    "IntegerFragment", "ListOf", "ModelFirstSearch", "PatternSearch", "PermutationFragment",
+    "PowerOfTwoFragment", "RandomSearch", "autotune",
+]  # fmt: skip

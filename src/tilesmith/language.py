@@ -26,11 +26,7 @@ from tilesmith.frontend.language.host_functions import (
     specialize,
 )
 from tilesmith.frontend.language.indexing import paired
-from tilesmith.frontend.language.inline import (
-    inline_asm_elementwise,
-    inline_triton,
-    triton_kernel,
-)
+from tilesmith.frontend.language.inline import inline_asm_elementwise, inline_triton, triton_kernel
 from tilesmith.frontend.language.loops import barrier, grid, jagged_tile, static_range, tile
 from tilesmith.frontend.language.memory import (
     StackTensor,

@@ -18,35 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilesmith.setting_rules import (
-    ANYTHING,
-    AS_DEFAULT,
-    BACKEND,
-    CACHE,
-    CALLABLE,
-    CONFIGS,
-    DOT_PRECISION,
-    EFFORT,
-    FLAG,
-    GRADIENTS,
-    INDEX_DTYPE,
-    LOG_LEVEL,
-    LOGS,
-    MAPPING,
-    NUMBER,
-    PATH,
-    PATHS,
-    PRECOMPILE,
-    REF_MODE,
-    REFUSED,
-    TEXT,
-    WARNINGS,
-    NameNotKnownError,
-    RefMode,
-    Rule,
-    nearest,
-    whole,
-)
+import tilesmith.setting_rules as rules
+from tilesmith.setting_rules import RefMode
 
 PREFIX = "TILESMITH_"
 ADOPTED = "TILESMITH_ADOPTED_PREFIX"
@@ -65,7 +38,7 @@ class SettingValueError(SettingError, ValueError):
     """A value that a setting does not take."""
 
 
-def _setting(default: Any, rule: Rule, *variables: str, is_hashed: bool = True) -> Any:
+def _setting(default: Any, rule: rules.Rule, *variables: str, is_hashed: bool = True) -> Any:
     """A field with its rule, and its environment variables if they are not named after it."""
     metadata = {"rule": rule, "variables": variables}
     if isinstance(default, dict):
@@ -82,107 +55,109 @@ class Settings:
         False
     """
 
-    backend: str = _setting("auto", BACKEND)
+    backend: str = _setting("auto", rules.BACKEND)
     """Where kernels run; ``auto``: Triton for tensors on a GPU, native code for those on a CPU."""
-    num_threads: int = _setting(0, whole(0))
+    num_threads: int = _setting(0, rules.whole(0))
     """Threads of native code; 0: as many as torch uses."""
-    check: bool = _setting(False, FLAG)
+    check: bool = _setting(False, rules.FLAG)
     """Whether every access is checked for bounds and races, slowly, by the interpreter."""
-    verify_passes: bool = _setting(False, FLAG)
+    verify_passes: bool = _setting(False, rules.FLAG)
     """Whether the IR is verified after every pass; ``check`` does so, too."""
-    static_shapes: bool = _setting(True, FLAG)
+    static_shapes: bool = _setting(True, rules.FLAG)
     """Whether sizes and strides are constants of the compiled kernel."""
-    index_dtype: str | None = _setting(None, INDEX_DTYPE)
+    index_dtype: str | None = _setting(None, rules.INDEX_DTYPE)
     """Width of index arithmetic; None: 64 bits exactly where an access needs it."""
     dot_precision: str = _setting(
-        "ieee", DOT_PRECISION, "TILESMITH_DOT_PRECISION", "TRITON_F32_DEFAULT"
+        "ieee", rules.DOT_PRECISION, "TILESMITH_DOT_PRECISION", "TRITON_F32_DEFAULT"
     )
     """How fp32 operands are multiplied in dots."""
-    fast_math: bool = _setting(False, FLAG)
+    fast_math: bool = _setting(False, rules.FLAG)
     """Whether exp, division and the like may be approximate."""
-    ignore_warnings: tuple[str | type, ...] = _setting((), WARNINGS)
+    ignore_warnings: tuple[str | type, ...] = _setting((), rules.WARNINGS)
     """Warnings that are not printed."""
-    missing_gradient: str = _setting("derive", GRADIENTS)
+    missing_gradient: str = _setting("derive", rules.GRADIENTS)
     """What to do where an argument requires a gradient and the kernel has no backward."""
-    persistent_reserved_sms: int = _setting(0, whole(0))
+    persistent_reserved_sms: int = _setting(0, rules.whole(0))
     """Multiprocessors that persistent kernels leave free."""
-    distributed: bool = _setting(False, FLAG)
-    allow_warp_specialize: bool = _setting(True, FLAG)
-    triton_do_not_specialize: bool = _setting(False, FLAG)
-    debug_dtype_asserts: bool = _setting(False, FLAG)
+    distributed: bool = _setting(False, rules.FLAG)
+    allow_warp_specialize: bool = _setting(True, rules.FLAG)
+    triton_do_not_specialize: bool = _setting(False, rules.FLAG)
+    debug_dtype_asserts: bool = _setting(False, rules.FLAG)
     """As ``verify_passes``: the types of all values are compared with what their ops give."""
-    print_output_code: bool = _setting(False, FLAG)
-    print_repro: bool = _setting(False, FLAG)
+    print_output_code: bool = _setting(False, rules.FLAG)
+    print_repro: bool = _setting(False, rules.FLAG)
     """Whether a first call writes a file that repeats it, and prints the path."""
-    output_origin_lines: bool = _setting(True, FLAG)
-    ref_mode: RefMode = _setting(RefMode.OFF, REF_MODE, "TILESMITH_INTERPRET")
-    triton_interpret: bool = _setting(False, FLAG, "TRITON_INTERPRET")
-    torch_compile_fusion: bool = _setting(False, FLAG)
+    output_origin_lines: bool = _setting(True, rules.FLAG)
+    ref_mode: RefMode = _setting(RefMode.OFF, rules.REF_MODE, "TILESMITH_INTERPRET")
+    triton_interpret: bool = _setting(False, rules.FLAG, "TRITON_INTERPRET")
+    torch_compile_fusion: bool = _setting(False, rules.FLAG)
 
-    cache_dir: str = _setting("", PATH)
+    cache_dir: str = _setting("", rules.PATH)
     """Where compiled kernels and tuned configs are kept."""
-    skip_cache: bool = _setting(False, FLAG)
-    assert_cache_hit: bool = _setting(False, FLAG)
-    logs: str = _setting("", LOGS)
+    skip_cache: bool = _setting(False, rules.FLAG)
+    assert_cache_hit: bool = _setting(False, rules.FLAG)
+    logs: str = _setting("", rules.LOGS)
     """What is logged to stderr, by topic: ``config,+cache`` (docs/logs.md)."""
 
-    force_autotune: bool = _setting(False, FLAG)
-    disallow_autotuning: bool = _setting(False, FLAG)
-    autotune_effort: str = _setting("none", EFFORT)
+    force_autotune: bool = _setting(False, rules.FLAG)
+    disallow_autotuning: bool = _setting(False, rules.FLAG)
+    autotune_effort: str = _setting("none", rules.EFFORT)
     """How long to search at a first call: 0, 15 or 120 seconds."""
-    autotuner: str = _setting("ModelFirstSearch", TEXT)
+    autotuner: str = _setting("ModelFirstSearch", rules.TEXT)
     """The search method."""
-    deterministic: bool = _setting(False, FLAG)
+    deterministic: bool = _setting(False, rules.FLAG)
     """Whether results must be equal bit for bit, run after run: no schedule may depend on the order
     of programs, neither the default nor what tuning accepts."""
-    autotuner_fn: Callable[..., object] | None = _setting(None, CALLABLE)
-    autotune_cache: str = _setting("LocalAutotuneCache", CACHE)
-    autotune_force_persistent: bool = _setting(False, FLAG)
-    autotune_log_level: int = _setting(logging.INFO, LOG_LEVEL)
-    autotune_log: str | None = _setting(None, PATH)
-    autotune_log_details: bool = _setting(False, FLAG)
-    autotune_compile_timeout: int = _setting(60, whole(1))
-    autotune_adaptive_timeout: bool = _setting(False, FLAG)
-    autotune_precompile: str | None = _setting("fork", PRECOMPILE)
-    autotune_precompile_jobs: int | None = _setting(None, whole(1, optional=True))
-    autotune_benchmark_subprocess: bool = _setting(True, FLAG)
-    autotune_benchmark_timeout: int = _setting(30, whole(1))
-    autotune_random_seed: int | None = _setting(None, whole(0, optional=True))
-    autotune_best_of_k: int = _setting(1, whole(1))
-    autotune_accuracy_check: bool = _setting(True, FLAG)
-    autotune_baseline_fn: Callable[..., object] | None = _setting(None, CALLABLE)
-    autotune_baseline_atol: float | None = _setting(None, NUMBER)
-    autotune_baseline_rtol: float | None = _setting(None, NUMBER)
-    autotune_baseline_accuracy_check_fn: Callable[..., object] | None = _setting(None, CALLABLE)
-    autotune_rebenchmark_threshold: float | None = _setting(
-        None, NUMBER, "TILESMITH_REBENCHMARK_THRESHOLD"
+    autotuner_fn: Callable[..., object] | None = _setting(None, rules.CALLABLE)
+    autotune_cache: str = _setting("LocalAutotuneCache", rules.CACHE)
+    autotune_force_persistent: bool = _setting(False, rules.FLAG)
+    autotune_log_level: int = _setting(logging.INFO, rules.LOG_LEVEL)
+    autotune_log: str | None = _setting(None, rules.PATH)
+    autotune_log_details: bool = _setting(False, rules.FLAG)
+    autotune_compile_timeout: int = _setting(60, rules.whole(1))
+    autotune_adaptive_timeout: bool = _setting(False, rules.FLAG)
+    autotune_precompile: str | None = _setting("fork", rules.PRECOMPILE)
+    autotune_precompile_jobs: int | None = _setting(None, rules.whole(1, optional=True))
+    autotune_benchmark_subprocess: bool = _setting(True, rules.FLAG)
+    autotune_benchmark_timeout: int = _setting(30, rules.whole(1))
+    autotune_random_seed: int | None = _setting(None, rules.whole(0, optional=True))
+    autotune_best_of_k: int = _setting(1, rules.whole(1))
+    autotune_accuracy_check: bool = _setting(True, rules.FLAG)
+    autotune_baseline_fn: Callable[..., object] | None = _setting(None, rules.CALLABLE)
+    autotune_baseline_atol: float | None = _setting(None, rules.NUMBER)
+    autotune_baseline_rtol: float | None = _setting(None, rules.NUMBER)
+    autotune_baseline_accuracy_check_fn: Callable[..., object] | None = _setting(
+        None, rules.CALLABLE
     )
-    autotune_suspicious_rebenchmark_ratio: float | None = _setting(None, NUMBER)
-    autotune_search_acf: tuple[str, ...] = _setting((), PATHS)
-    autotune_progress_bar: bool = _setting(True, FLAG)
-    autotune_max_generations: int | None = _setting(None, whole(0, optional=True))
-    autotune_budget_seconds: float | None = _setting(None, NUMBER)
-    autotune_stop_at_roofline: float | None = _setting(None, NUMBER)
+    autotune_rebenchmark_threshold: float | None = _setting(
+        None, rules.NUMBER, "TILESMITH_REBENCHMARK_THRESHOLD"
+    )
+    autotune_suspicious_rebenchmark_ratio: float | None = _setting(None, rules.NUMBER)
+    autotune_search_acf: tuple[str, ...] = _setting((), rules.PATHS)
+    autotune_progress_bar: bool = _setting(True, rules.FLAG)
+    autotune_max_generations: int | None = _setting(None, rules.whole(0, optional=True))
+    autotune_budget_seconds: float | None = _setting(None, rules.NUMBER)
+    autotune_stop_at_roofline: float | None = _setting(None, rules.NUMBER)
     """End a search when the best reaches this share of the roofline, e.g. 0.95."""
-    autotune_ignore_errors: bool = _setting(False, FLAG)
-    autotune_config_overrides: Mapping[str, object] = _setting({}, MAPPING, is_hashed=False)
-    autotune_seed_configs: object = _setting(None, CONFIGS, is_hashed=False)
-    disable_autotuner_heuristics: bool = _setting(False, FLAG)
-    autotune_config_filter: Callable[..., object] | None = _setting(None, CALLABLE)
-    autotune_benchmark_fn: Callable[..., object] | None = _setting(None, CALLABLE)
+    autotune_ignore_errors: bool = _setting(False, rules.FLAG)
+    autotune_config_overrides: Mapping[str, object] = _setting({}, rules.MAPPING, is_hashed=False)
+    autotune_seed_configs: object = _setting(None, rules.CONFIGS, is_hashed=False)
+    disable_autotuner_heuristics: bool = _setting(False, rules.FLAG)
+    autotune_config_filter: Callable[..., object] | None = _setting(None, rules.CALLABLE)
+    autotune_benchmark_fn: Callable[..., object] | None = _setting(None, rules.CALLABLE)
     autotune_best_available_max_configs: int = _setting(
-        20, whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CONFIGS"
+        20, rules.whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CONFIGS"
     )
     autotune_best_available_max_cache_scan: int = _setting(
-        500, whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CACHE_SCAN"
+        500, rules.whole(0), "TILESMITH_BEST_AVAILABLE_MAX_CACHE_SCAN"
     )
     autotune_initial_population_strategy: object = _setting(
-        None, ANYTHING, "TILESMITH_AUTOTUNER_INITIAL_POPULATION", is_hashed=False
+        None, rules.ANYTHING, "TILESMITH_AUTOTUNER_INITIAL_POPULATION", is_hashed=False
     )
-    autotune_with_torch_compile_fusion: bool = _setting(False, FLAG)
-    autotune_log_search_space: bool = _setting(False, FLAG)
-    autotune_log_search_space_verbose: bool = _setting(False, FLAG)
-    autotune_log_search_space_path: str | None = _setting(None, PATH)
+    autotune_with_torch_compile_fusion: bool = _setting(False, rules.FLAG)
+    autotune_log_search_space: bool = _setting(False, rules.FLAG)
+    autotune_log_search_space_verbose: bool = _setting(False, rules.FLAG)
+    autotune_log_search_space_path: str | None = _setting(None, rules.PATH)
 
     def __init__(self, **values: object) -> None:
         environ = _environment()
@@ -202,7 +177,7 @@ class Settings:
         known = {item.name: item for item in fields(self)}
         for name in values:
             if name not in known:
-                hint = nearest(name, list(known))
+                hint = rules.nearest(name, list(known))
                 raise UnknownSettingError(f"unknown setting {name!r}; {hint}")
         for name, item in known.items():
             value = _check(item, values[name]) if name in values else _read(item, environ)
@@ -216,12 +191,12 @@ class Settings:
 
 
 def _check(item: Field[Any], value: object, source: str = "") -> object:
-    rule: Rule = item.metadata["rule"]
+    rule: rules.Rule = item.metadata["rule"]
     try:
         accepted = rule.accept(value)
     except (AttributeError, TypeError, ValueError) as error:
         reason = _not_allowed(item, value, source)
-        hint = f" ({error})" if isinstance(error, NameNotKnownError) else ""
+        hint = f" ({error})" if isinstance(error, rules.NameNotKnownError) else ""
         raise SettingValueError(reason + hint) from None
     _refuse_without_effect(item, accepted, source)
     return accepted
@@ -229,15 +204,15 @@ def _check(item: Field[Any], value: object, source: str = "") -> object:
 
 def _refuse_without_effect(item: Field[Any], value: object, source: str) -> None:
     """Raise for a value that would be accepted and change nothing."""
-    why = REFUSED.get(item.name)
-    if why is not None and value not in (item.default, *AS_DEFAULT.get(item.name, ())):
+    why = rules.REFUSED.get(item.name)
+    if why is not None and value not in (item.default, *rules.AS_DEFAULT.get(item.name, ())):
         given = f"setting {item.name}: {value!r}{_origin(source)}"
         raise SettingValueError(f"{given} is not supported, only {item.default!r}: {why}")
 
 
 def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
     """The value from the first variable that is set and not empty, else the default."""
-    rule: Rule = item.metadata["rule"]
+    rule: rules.Rule = item.metadata["rule"]
     for variable in _variables(item):
         text = environ.get(variable, "").strip()
         if not text:

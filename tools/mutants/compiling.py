@@ -259,7 +259,7 @@ PASSES = (
     Mutant(
         "tiles of a loop's own block leave it",
         "passes",
-        "            and not shape_symbols(op) & bound_blocks(loop)\n",
+        "            and not traversal.shape_symbols(op) & traversal.bound_blocks(loop)\n",
         "",
         ("test_axis_of_the_loops_own_block_keeps_an_op_inside",),
     ),

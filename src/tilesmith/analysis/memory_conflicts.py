@@ -11,14 +11,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from math import gcd
 
+from tilesmith.analysis import effects
 from tilesmith.analysis.affine import AffineIndex, Definitions, find_affine
-from tilesmith.analysis.effects import (
-    AliasGroup,
-    alias_group,
-    is_elsewhere,
-    is_pinned,
-    tensor_operands,
-)
 from tilesmith.ir.axis_roles import Accessed
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier, Loop
@@ -33,7 +27,7 @@ class Access:
     """One op that touches memory. ``group`` None means any; ``forms`` has one entry per index."""
 
     op: Operation
-    group: AliasGroup | None
+    group: effects.AliasGroup | None
     tensor: Value | None = None
     indices: tuple[Value, ...] = ()
     forms: tuple[AffineIndex | None, ...] = ()
@@ -63,16 +57,16 @@ def find_accesses(op: Operation, definitions: Definitions) -> tuple[Access, ...]
         return ()
     if Trait.READS not in op.traits and Trait.WRITES not in op.traits:
         return ()
-    if is_elsewhere(op) or isinstance(op, GroupBarrier):
+    if effects.is_elsewhere(op) or isinstance(op, GroupBarrier):
         return (Access(op, None),)
     if isinstance(op, (Load, Store, Atomic)):
         forms = tuple(find_affine(index, definitions) for index in op.indices)
-        group = alias_group(op.tensor)
+        group = effects.alias_group(op.tensor)
         return (Access(op, group, op.tensor, op.indices, forms, Accessed.tile(op).tile.shape),)
-    tensors = tensor_operands(op)
+    tensors = effects.tensor_operands(op)
     # Foreign code reaches memory through the tensors it is given.
-    others = () if is_pinned(op) else (Access(op, None),)
-    return tuple(Access(op, alias_group(tensor)) for tensor in tensors) or others
+    others = () if effects.is_pinned(op) else (Access(op, None),)
+    return tuple(Access(op, effects.alias_group(tensor)) for tensor in tensors) or others
 
 
 def accesses_in(region: Region, definitions: Definitions) -> Iterator[Access]:

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import re
-import sys
 import traceback
 from collections.abc import Iterable
 from contextlib import suppress
@@ -169,7 +168,7 @@ def environment(device: torch.device) -> dict[str, str]:
     limits = {"target": str(target), "cores": str(target.num_sms)}
     if target.has_matrix_tiles:
         limits["matrix tiles"] = "amx-bf16"
-    if device.type == "cpu" and sys.platform != "win32":
+    if device.type == "cpu":
         # Times on a machine that does other things say little.
         limits["load"] = f"{os.getloadavg()[0]:.1f}"
     driver = "" if device.type == "cpu" else driver_version()

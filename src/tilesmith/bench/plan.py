@@ -16,14 +16,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from tilesmith.bench.case import (
-    DEFAULT_SUITE,
-    Input,
-    Operator,
-    PlanError,
-    Suite,
-    is_dotted_name,
-)
+from tilesmith.bench.case import DEFAULT_SUITE, Input, Operator, PlanError, Suite, is_dotted_name
 from tilesmith.bench.implementations import Implementation, implementations_of, plugin_name
 from tilesmith.bench.row import Owner
 from tilesmith.lab.workload.argument_text import default_device, find_dtype

@@ -21,18 +21,8 @@ from typing import Any, Protocol
 import torch
 from typing_extensions import Self
 
+from tilesmith.bench import job_rows
 from tilesmith.bench.implementations import ImplementationKind, preloaded_for
-from tilesmith.bench.job_rows import (
-    MakeReference,
-    Measure,
-    Progress,
-    Stage,
-    blank_row,
-    died,
-    harness_failed,
-    software,
-    unavailable,
-)
 from tilesmith.bench.journal import JournalWriter, Results, check_is_ordinary, read_journal
 from tilesmith.bench.plan import Job, Options, PlanError
 from tilesmith.bench.row import Cause, Row, Status
@@ -105,7 +95,7 @@ def describe_run(options: Options) -> dict[str, Any]:
     """The first line of a file: when, with what, and how."""
     chosen = {name: value for name, value in asdict(options).items() if name != "path"}
     started = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"started": started, "software": software(), "options": chosen}
+    return {"started": started, "software": job_rows.software(), "options": chosen}
 
 
 def kept_rows(jobs: Sequence[Job], options: Options) -> dict[Key, Row]:
@@ -141,7 +131,7 @@ def _check_agreement(journal: Results, options: Options) -> None:
         # Without it the baseline is not timed, which does no harm to rows that have both.
         before = {**before, SPEEDUP: SPEEDUP in before.get("metrics", (SPEEDUP,))}
         now[SPEEDUP] = True
-    before, now = {**before, **journal.run.get("software", {})}, {**now, **software()}
+    before, now = {**before, **journal.run.get("software", {})}, {**now, **job_rows.software()}
     for name, value in now.items():
         if before.get(name, value) != value:
             was = f"{name} was {before[name]!r} and is {value!r} now"
@@ -242,25 +232,25 @@ class Supervisor:
 
     def run(self, job: Job) -> Row:
         """The row of a job; nothing is raised but what ends the run itself."""
-        row = blank_row(job)
+        row = job_rows.blank_row(job)
         if job.problem:
             cause = Cause.NOT_SUPPORTED if job.implementation.is_installed else Cause.NOT_INSTALLED
-            return unavailable(row, job.problem, cause)
+            return job_rows.unavailable(row, job.problem, cause)
         try:
             return self._measure(job, row)
         except Exception as error:
-            return harness_failed(row, f"{type(error).__name__}: {error}")
+            return job_rows.harness_failed(row, f"{type(error).__name__}: {error}")
 
     def _measure(self, job: Job, row: Row) -> Row:
         reference, problem = self._find_reference(job)
         if problem and self._options.require_accuracy:
-            return harness_failed(row, f"no reference: {problem}")
+            return job_rows.harness_failed(row, f"no reference: {problem}")
         notes = [f"accuracy not checked: {problem}"] if problem else []
         is_eager = job.implementation.kind is ImplementationKind.EAGER
         with_baseline = "speedup" in self._options.metrics and not is_eager
-        request = Measure(job, self._options, self._progress, reference, with_baseline)
+        request = job_rows.Measure(job, self._options, self._progress, reference, with_baseline)
         row, stage = self._ask(request)
-        if with_baseline and stage in (Stage.BASELINE, Stage.MEASURE):
+        if with_baseline and stage in (job_rows.Stage.BASELINE, job_rows.Stage.MEASURE):
             # It may be the baseline's fault, which is no failure of the implementation.
             notes.append(f"no speedup: with the baseline, {row.reason.splitlines()[0]}")
             row, _ = self._ask(replace(request, with_baseline=False))
@@ -272,7 +262,7 @@ class Supervisor:
             self._reference.unlink(missing_ok=True)
             # Working it out takes more memory than the results, which a limit does not allow for.
             can_make_again = self._options.memory_limit_gb == 0
-            request = MakeReference(job, self._reference, can_make_again)
+            request = job_rows.MakeReference(job, self._reference, can_make_again)
             reply = self._processes.ask(request, self._options.timeout_s).reply
             self._problem = reply.reason if isinstance(reply, ErrorReply) else ""
             if isinstance(reply, ChildError) and not self._reference.exists():
@@ -281,7 +271,7 @@ class Supervisor:
             self._input_key = job.input_key
         return (None if self._problem else self._reference), self._problem
 
-    def _ask(self, request: Measure) -> tuple[Row, Stage | None]:
+    def _ask(self, request: job_rows.Measure) -> tuple[Row, job_rows.Stage | None]:
         """The row and, if the process died, the stage in which it did."""
         self._progress.unlink(missing_ok=True)
         job = request.job
@@ -290,15 +280,17 @@ class Supervisor:
             timeout_s += TUNING_FACTOR * self._options.tune_budget_s
         outcome = self._processes.ask(request, timeout_s, preloaded_for(job.implementation))
         reply, moment = outcome.reply, outcome.moment or monotonic()
-        progress = Progress.load(self._progress, blank_row(job), moment - outcome.seconds)
+        progress = job_rows.Progress.load(
+            self._progress, job_rows.blank_row(job), moment - outcome.seconds
+        )
         if isinstance(reply, Row):
             row = reply
         elif isinstance(reply, ChildError):
-            row = died(progress, reply, moment)
+            row = job_rows.died(progress, reply, moment)
         elif isinstance(reply, ErrorReply):
             reason = f"{reply.reason}\n{reply.traceback_tail}".rstrip()
-            row = harness_failed(progress.row, reason)
+            row = job_rows.harness_failed(progress.row, reason)
         else:
-            row = harness_failed(progress.row, f"unexpected reply {reply!r}")
+            row = job_rows.harness_failed(progress.row, f"unexpected reply {reply!r}")
         stage = progress.stage if isinstance(reply, ChildError) else None
         return replace(row, seconds=outcome.seconds), stage

@@ -13,13 +13,7 @@ from typing import Any
 
 from tilesmith.bench.implementations import HELION, Implementation, ImplementationKind
 from tilesmith.bench.plan import Options, PlanError, suggest
-from tilesmith.bench.row import (
-    Owner,
-    Row,
-    average_speedups,
-    by_operator,
-    is_speedup_disturbed,
-)
+from tilesmith.bench.row import Owner, Row, average_speedups, by_operator, is_speedup_disturbed
 from tilesmith.diagnostics.wording import number_text, percent_text
 from tilesmith.lab.reports import json_line
 from tilesmith.lab.workload.argument_text import find_dtype

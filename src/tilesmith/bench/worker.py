@@ -7,7 +7,7 @@ finds the stage in the progress that was left behind.
 from __future__ import annotations
 
 import os
-import sys
+import resource
 import tempfile
 from contextlib import suppress
 from dataclasses import replace
@@ -17,16 +17,8 @@ from typing import Any, cast
 
 import torch
 
+from tilesmith.bench import job_rows
 from tilesmith.bench.case import Arguments, Operator, load_suite
-from tilesmith.bench.job_rows import (
-    MakeReference,
-    Measure,
-    Progress,
-    Stage,
-    blank_row,
-    environment,
-    unavailable,
-)
 from tilesmith.bench.plan import Job
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Row, Status
@@ -38,9 +30,9 @@ SHARE = 0.9
 GB = 1e9
 
 
-def answer(request: Measure | MakeReference) -> Row | None:
+def answer(request: job_rows.Measure | job_rows.MakeReference) -> Row | None:
     """The row that was asked for; exceptions are the harness's."""
-    if isinstance(request, Measure):
+    if isinstance(request, job_rows.Measure):
         # Compilers keep their results here: nothing is found that another implementation left.
         tempfile.tempdir = tempfile.mkdtemp()
         return measure(request)
@@ -48,7 +40,7 @@ def answer(request: Measure | MakeReference) -> Row | None:
     return None
 
 
-def save_reference(request: MakeReference) -> None:
+def save_reference(request: job_rows.MakeReference) -> None:
     """Work out a reference and leave it for workers."""
     operator = find_operator(request.job)
     arguments = make_arguments(operator, request.job)
@@ -61,7 +53,7 @@ def save_reference(request: MakeReference) -> None:
     with_types(reference, operator, arguments).save_types(request.path)
 
 
-def measure(request: Measure) -> Row:
+def measure(request: job_rows.Measure) -> Row:
     """All stages of one job, each announced before it begins by a file for the supervisor."""
     found = prepare(request)
     if isinstance(found, Row):
@@ -74,21 +66,25 @@ def measure(request: Measure) -> Row:
     return row
 
 
-def prepare(request: Measure) -> Trial | Row:
+def prepare(request: job_rows.Measure) -> Trial | Row:
     """The trial with its arguments made, or a row that says why there is none."""
     job, options = request.job, request.options
-    Progress(Stage.PREPARE, blank_row(job)).save(request.progress)
+    job_rows.Progress(job_rows.Stage.PREPARE, job_rows.blank_row(job)).save(request.progress)
     device = torch.device(job.device)
     operator = find_operator(job)
-    row = replace(blank_row(job), environment=environment(device))
+    row = replace(job_rows.blank_row(job), environment=job_rows.environment(device))
     needed_gb = operator.inputs_on(job.device)[job.input_id].min_memory_gb
     if needed_gb > total_gb(device):
-        return unavailable(row, f"needs {needed_gb:g} GB, there are {total_gb(device):.1f}")
+        return job_rows.unavailable(
+            row, f"needs {needed_gb:g} GB, there are {total_gb(device):.1f}"
+        )
     limit_memory(device, options.memory_limit_gb)
     arguments = make_arguments(operator, job)
     reference = find_reference(request.reference, device, operator, arguments)
     place = (job, options, operator, arguments, reference, row)
-    return Trial(*place, lambda stage, known: Progress(stage, known).save(request.progress))
+    return Trial(
+        *place, lambda stage, known: job_rows.Progress(stage, known).save(request.progress)
+    )
 
 
 def find_reference(
@@ -119,10 +115,6 @@ def make_arguments(operator: Operator, job: Job) -> Arguments:
     return tuple(cast("Arguments", made))
 
 
-if sys.platform != "win32":
-    import resource
-
-
 def total_gb(device: torch.device) -> float:
     """Memory of a device; that of the machine for the CPU. Infinite where it is not known."""
     if device.type != "cpu":
@@ -139,7 +131,7 @@ def limit_memory(device: torch.device, limit_gb: float) -> None:
     Drivers of GPUs reserve more than there is, so processes that use one are left alone.
     """
     limit = limit_gb or SHARE * total_gb(device) if device.type == "cpu" else float("inf")
-    if sys.platform == "win32" or limit == float("inf"):
+    if limit == float("inf"):
         return
     with suppress(OSError, ValueError, OverflowError):
         resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))

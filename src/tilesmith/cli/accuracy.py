@@ -19,16 +19,10 @@ from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.pages import LIGHT, PictureError, Theme, finish, new_figure
+from tilesmith.numerics.doctor import findings
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.diagnosed_call import ReferenceFormError
 from tilesmith.numerics.doctor.errors import LOWEST, WRONG, power_text
-from tilesmith.numerics.doctor.findings import (
-    AS_WRITTEN,
-    OURS,
-    DiagnoseOptions,
-    ErrorStatistics,
-    Scope,
-)
 from tilesmith.numerics.doctor.host_run import compiled
 from tilesmith.numerics.doctor.report import Diagnosis
 
@@ -62,9 +56,9 @@ class AccuracyFlags(KernelFlags):
     png: Annotated[Path | None, typer.Option(help="write a picture of the errors here")] = None
     json: Annotated[Path | None, typer.Option(help="write everything found here")] = None
 
-    def options(self) -> DiagnoseOptions:
+    def options(self) -> findings.DiagnoseOptions:
         """How thorough to be."""
-        return DiagnoseOptions(
+        return findings.DiagnoseOptions(
             repeats=self.repeats,
             num_configs=self.configs,
             reference=find_function(self.reference) if self.reference else None,
@@ -98,9 +92,9 @@ def accuracy(flags: AccuracyFlags) -> int:
 
 def is_kernel_right(diagnosis: Diagnosis) -> bool:
     """Whether the kernel's errors are justified, and the same at every run."""
-    repeats = diagnosis.examination.agreement(OURS, Scope.REPEATS)
+    repeats = diagnosis.examination.agreement(findings.OURS, findings.Scope.REPEATS)
     is_steady = repeats is None or repeats.is_same
-    return is_steady and all(s.is_right for s in diagnosis.examination.statistics_of(OURS))
+    return is_steady and all(s.is_right for s in diagnosis.examination.statistics_of(findings.OURS))
 
 
 def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., Any]]:
@@ -108,7 +102,7 @@ def find_implementations(text: str, kernel: Kernel) -> dict[str, Callable[..., A
     found: dict[str, Callable[..., Any]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, is_named, reference = item.partition("=")
-        if name in (OURS, AS_WRITTEN):
+        if name in (findings.OURS, findings.AS_WRITTEN):
             raise UsageError(f"--against {item}: {name} is taken; give it another name")
         if is_named:
             found[name] = find_function(reference)
@@ -149,7 +143,7 @@ def _picture(diagnosis: Diagnosis) -> bytes:
 
 
 def draw_errors(
-    statistics: Sequence[ErrorStatistics], title: str, theme: Theme = LIGHT
+    statistics: Sequence[findings.ErrorStatistics], title: str, theme: Theme = LIGHT
 ) -> bytes | None:
     """Bars for each output and implementation; None without any."""
     drawn = sorted((s for s in statistics if s.histogram), key=lambda item: item.output)
@@ -168,7 +162,7 @@ def draw_errors(
     return finish(figure, f"{title}: errors against fp64", theme, gap=4, num_columns=COLUMNS)
 
 
-def _draw(axes: Any, drawn: Sequence[ErrorStatistics], number: int, theme: Theme) -> None:
+def _draw(axes: Any, drawn: Sequence[findings.ErrorStatistics], number: int, theme: Theme) -> None:
     """Side by side with the others: equal errors must not hide each other."""
     item, width = drawn[number], GROUP_WIDTH / len(drawn)
     total = sum(item.histogram.values())

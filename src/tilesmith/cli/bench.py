@@ -158,10 +158,7 @@ def _run(flags: BenchFlags, options: Options) -> Results:
 def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
     rows, written = results.rows, list[Path]()
     try:
-        for path, text in (
-            (flags.csv, csv_text(rows)),
-            (flags.json, json_text(rows, results.run)),
-        ):
+        for path, text in ((flags.csv, csv_text(rows)), (flags.json, json_text(rows, results.run))):
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")

@@ -14,20 +14,7 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.control_flow import (
-    all_of,
-    any_of,
-    choose,
-    compare_chain,
-    named,
-    negate,
-    run_assert,
-    run_if,
-    run_while,
-    trace_while,
-    updated,
-    with_changed_numbers,
-)
+from tilesmith.frontend import control_flow
 from tilesmith.frontend.functions.combine import language_form
 from tilesmith.frontend.language.loops import (
     Axis,
@@ -75,12 +62,7 @@ def until(flag: str, iterator: Any) -> Any:
 
 
 def run_for(
-    iterator: Any,
-    body: Body,
-    names: Names,
-    state: State,
-    targets: Names,
-    others: dict[str, Any],
+    iterator: Any, body: Body, names: Names, state: State, targets: Names, others: dict[str, Any]
 ) -> State:
     """Run a ``for`` of device code: a loop op for ``hl.tile``/``hl.grid``, else unrolled."""
     check_captures(others, state)
@@ -181,7 +163,7 @@ def _trace_grid(loop: LoopRange, body: Body, names: Names, state: State, targets
 def _trace_loop(loop: LoopRange, body: Body, names: Names, state: State, targets: Names) -> State:
     axes = _bind(loop, targets, is_grid=False)
     turns = partial(_trace_turns, loop, axes, body, names, targets)
-    return with_changed_numbers(state, turns)
+    return control_flow.with_changed_numbers(state, turns)
 
 
 def _trace_turns(
@@ -220,7 +202,10 @@ def _trace_until(loop: LoopRange, body: Body, names: Names, state: State, target
     step, flag = Scalar(axis.step), names.index(loop.stopped)
 
     def goes_on(position: Scalar, *values: Any) -> Any:
-        return all_of(lambda: apply("lt", position, Scalar(axis.end)), lambda: negate(values[flag]))
+        return control_flow.all_of(
+            lambda: apply("lt", position, Scalar(axis.end)),
+            lambda: control_flow.negate(values[flag]),
+        )
 
     def turn(position: Scalar, *values: Any) -> State:
         # The condition has looked at the flag: it is down in every turn.
@@ -229,7 +214,7 @@ def _trace_until(loop: LoopRange, body: Body, names: Names, state: State, target
         return (integer("add", position, step), *after)
 
     counter = targets[0] if len(targets) == 1 else "index"
-    after = trace_while(goes_on, turn, (counter, *names), (Scalar(axis.begin), *state))
+    after = control_flow.trace_while(goes_on, turn, (counter, *names), (Scalar(axis.begin), *state))
     return after[1:]
 
 
@@ -271,19 +256,19 @@ def _size_of_tile(axis: Axis, hint: str) -> Any:
 
 RUNTIME_FUNCTIONS = SimpleNamespace(
     Unbound=Unbound,
-    all_of=all_of,
-    any_of=any_of,
-    choose=choose,
-    compare_chain=compare_chain,
-    named=named,
-    negate=negate,
+    all_of=control_flow.all_of,
+    any_of=control_flow.any_of,
+    choose=control_flow.choose,
+    compare_chain=control_flow.compare_chain,
+    named=control_flow.named,
+    negate=control_flow.negate,
     replaced=language_form,
-    run_assert=run_assert,
+    run_assert=control_flow.run_assert,
     run_for=run_for,
-    run_if=run_if,
-    run_while=run_while,
+    run_if=control_flow.run_if,
+    run_while=control_flow.run_while,
     unpack=unpack,
     until=until,
-    updated=updated,
+    updated=control_flow.updated,
 )
 """What rewritten code calls, under the names that ``functionalise.py`` writes into it."""

@@ -27,14 +27,8 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
+from tilesmith.frontend.tracing import host_run
 from tilesmith.frontend.tracing.guards import Guard, GuardList
-from tilesmith.frontend.tracing.host_run import (
-    BlockSizeMode,
-    HostWatch,
-    RuntimeSizeMode,
-    UnchangedTensors,
-    copy_if_changed,
-)
 from tilesmith.frontend.tracing.host_session import (
     ConstantSizes,
     HostSession,
@@ -154,14 +148,11 @@ def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
 
 def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     given = request.arguments
-    scratch = copy_if_changed(request.kernel.source, given, request.host_objects)
+    scratch = host_run.copy_if_changed(request.kernel.source, given, request.host_objects)
     own = () if scratch is given else scratch
     request = replace(request, arguments=scratch)
     session = HostSession(
-        request.block_sizes,
-        request.tunables,
-        constant_sizes=constant_sizes,
-        device=request.device,
+        request.block_sizes, request.tunables, constant_sizes=constant_sizes, device=request.device
     )
 
     def launch(*values: Any) -> None:
@@ -173,14 +164,14 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     mode = (
         nullcontext()
         if request.options.static_shapes
-        else RuntimeSizeMode(_origins(request), constant_sizes)
+        else host_run.RuntimeSizeMode(_origins(request), constant_sizes)
     )
     try:
-        watch = HostWatch(request.warnings, host.__code__, request.device)
+        watch = host_run.HostWatch(request.warnings, host.__code__, request.device)
         with (
             running_host(session),
-            UnchangedTensors(own),
-            BlockSizeMode(),
+            host_run.UnchangedTensors(own),
+            host_run.BlockSizeMode(),
             mode,
             watch,
             same_random_numbers(),

@@ -15,18 +15,11 @@ import torch
 from tilesmith.interpreter.access import AffineTile
 from tilesmith.interpreter.observers import RaceDetector, Sampling
 from tilesmith.interpreter.torch_dtypes import to_torch
+from tilesmith.ir import traversal
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, Loop
 from tilesmith.ir.ops.memory import Atomic, Store
-from tilesmith.ir.traversal import (
-    bound_blocks,
-    count_uses,
-    value_symbols,
-    values_defined_in,
-    values_used_by,
-    walk_function,
-)
 from tilesmith.ir.types import Dim, Shape, TensorType, TileType, Value
 
 
@@ -70,13 +63,13 @@ class PreparedFunction:
 
 def prepare_function(function: Function) -> PreparedFunction:
     """Analyse a function for ``run_prepared``."""
-    ops = list(walk_function(function))
+    ops = list(traversal.walk_function(function))
     return PreparedFunction(
         function,
         {op: _plan_loop(op) for op in ops if isinstance(op, Loop)},
         {op: _plan_steps(op) for op in function.body.ops if isinstance(op, Grid)},
         _stored(function, ops),
-        frozenset(count_uses(function.body)),
+        frozenset(traversal.count_uses(function.body)),
     )
 
 
@@ -97,7 +90,7 @@ def _plan_steps(grid: Grid) -> tuple[GridStep, ...]:
     for end in (*ends, len(body.ops)):
         own, later = body.ops[begin:end], Region((), body.ops[end:])
         defined += [value for op in own for value in op.results]
-        used = count_uses(later)
+        used = traversal.count_uses(later)
         kept = tuple(value for value in defined if value in used)
         barrier = body.ops[end] if end < len(body.ops) else None
         assert barrier is None or isinstance(barrier, GroupBarrier)
@@ -108,10 +101,10 @@ def _plan_steps(grid: Grid) -> tuple[GridStep, ...]:
 
 def _plan_loop(loop: Loop) -> LoopPlan:
     def has_own_axis(value: Value) -> bool:
-        return not bound_blocks(loop).isdisjoint(value_symbols((value,)))
+        return not traversal.bound_blocks(loop).isdisjoint(traversal.value_symbols((value,)))
 
-    inside = set(values_defined_in(loop.body))
-    used = dict.fromkeys(values_used_by(loop.body.ops))
+    inside = set(traversal.values_defined_in(loop.body))
+    used = dict.fromkeys(traversal.values_used_by(loop.body.ops))
     cropped = tuple(value for value in used if value not in inside and has_own_axis(value))
     return LoopPlan(cropped, tuple(map(has_own_axis, loop.carried)))
 

@@ -18,16 +18,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from tilesmith.frontend.tracing.tracer import find_tracer
 from tilesmith.ir.types import INT32_LIMIT
+from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.call_keys import (
-    CallKeys,
-    Match,
-    Types,
-    compile_match,
-    first_tensor,
-    is_readable,
-    share_storage,
-)
 from tilesmith.jit.specialization_key import INT32_RANGE
 from tilesmith.runtime.calls.reader import ArgumentSignatures, TensorReader
 
@@ -53,7 +45,7 @@ class CallFinder:
 
     def __init__(
         self,
-        keys: CallKeys,
+        keys: call_keys.CallKeys,
         table: Mapping[Hashable, BoundKernel],
         lock: AbstractContextManager[Any],
         find_reader: Callable[[], TensorReader | None],
@@ -69,7 +61,7 @@ class CallFinder:
         self._find_by_types: Callable[..., Any] = _find_nothing
         """The same without native code."""
         self._native: ArgumentSignatures | None = None
-        self._forms: dict[Types, dict[Hashable, tuple[Match, Any]]] = {}
+        self._forms: dict[call_keys.Types, dict[Hashable, tuple[call_keys.Match, Any]]] = {}
         """By the shape of the first tensor, a test of all arguments and what it stands for."""
         self._learned: set[Hashable] = set()
         """Keys of arguments whose form was looked at."""
@@ -104,7 +96,7 @@ class CallFinder:
             if found is None or key in self._learned:
                 return  # the rules have changed meanwhile, or another thread was first
             # Of arguments that share storage the kernel knows; other calls need not pay for that.
-            if not (self._keys.is_alias_sensitive and share_storage(args)):
+            if not (self._keys.is_alias_sensitive and call_keys.share_storage(args)):
                 self._add_form(args, found)
             self._learned.add(key)
 
@@ -120,13 +112,15 @@ class CallFinder:
             forms.clear()
             self._learned.clear()
         names, _ = self._keys.expression(types)
-        match = compile_match(names, args, found.written_arguments)
+        match = call_keys.compile_match(names, args, found.written_arguments)
         if match(*args):
             forms[args[position].shape] = match, found
 
     def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
-        reader = self._find_reader() if self._keys.are_forms and is_readable(args) else None
+        reader = (
+            self._find_reader() if self._keys.are_forms and call_keys.is_readable(args) else None
+        )
         if reader is None:
             return False
         if self._native is None:
@@ -144,12 +138,12 @@ class CallFinder:
             return False
         return True
 
-    def _position(self, types: Types) -> int | None:
+    def _position(self, types: call_keys.Types) -> int | None:
         """Of the tensor whose shape tells forms apart in Python; None where only keys do."""
         are_forms = self._keys.are_forms and self._keys.are_sizes_fixed
-        return first_tensor(types) if are_forms else None
+        return call_keys.first_tensor(types) if are_forms else None
 
-    def _compile(self, types: Types, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    def _compile(self, types: call_keys.Types, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         names, key = self._keys.expression(types)
         listed = ", ".join(names)
         tests = " and ".join(f"type({name}) is t{i}" for i, name in enumerate(names))
@@ -176,7 +170,7 @@ class CallFinder:
         exec("\n".join(lines), scope)
         return scope["find"]
 
-    def _special_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
+    def _special_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
         tensors = [name for name, kind in zip(names, types) if issubclass(kind, torch.Tensor)]
         required = " or ".join(f"{name}.requires_grad" for name in tensors)
         if tensors:
@@ -187,13 +181,13 @@ class CallFinder:
             yield f"        if {absent}: return None"
             yield "    except RuntimeError: return None"
 
-    def _form_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
+    def _form_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
         position = self._position(types)
         if position is not None:
             yield f"        known = find_form({names[position]}.shape)"
             yield f"        if known is not None and known[0]({', '.join(names)}): return known[1]"
 
-    def _learn_lines(self, types: Types, names: Sequence[str]) -> Iterator[str]:
-        if self._keys.are_forms and first_tensor(types) is not None:
+    def _learn_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
+        if self._keys.are_forms and call_keys.first_tensor(types) is not None:
             yield "        if found is not None and key_of_call not in learned:"
             yield f"            learn(key_of_call, {', '.join(names)})"

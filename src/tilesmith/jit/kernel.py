@@ -21,11 +21,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.function_protocol.objects import (
-    KernelMethod,
-    KernelSettings,
-    reduced,
-)
+from tilesmith.jit.function_protocol.objects import KernelMethod, KernelSettings, reduced
 from tilesmith.jit.function_protocol.signature import is_method
 from tilesmith.jit.graphs.host import GraphHost
 from tilesmith.jit.graphs.kernel import GraphKernel

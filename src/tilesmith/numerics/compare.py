@@ -12,14 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.numerics.tolerance import (
-    Budget,
-    derive_budget,
-    finite_magnitude,
-    max_exponent,
-    ulp_at,
-    unravel,
-)
+from tilesmith.numerics import tolerance
 
 
 class AccuracyError(AssertionError):
@@ -52,7 +45,7 @@ class ErrorReport:
     worst_allowed: float
     num_beyond: int
     num_elements: int
-    budget: Budget | None
+    budget: tolerance.Budget | None
 
     @property
     def is_within_budget(self) -> bool:
@@ -117,7 +110,7 @@ def measure_error(
     actual, reference = actual.detach(), reference.detach().to(actual.device)
     budget, floor = None, 0.0
     if actual.dtype.is_floating_point:
-        budget = derive_budget(actual.dtype, reduction_length, intermediate)
+        budget = tolerance.derive_budget(actual.dtype, reduction_length, intermediate)
         floor = budget.absolute_floor
     found = measure_elements(actual, reference, actual.dtype)
     error = found.absolute
@@ -126,7 +119,7 @@ def measure_error(
     allowed = torch.zeros_like(error) if budget is None else budget.allowed(found.reference)
     # Share of the allowance each element uses; the error itself where nothing is allowed.
     usage = torch.where(allowed > 0, error / allowed, error)
-    index = unravel(int(usage.flatten().argmax()), error.shape)
+    index = tolerance.unravel(int(usage.flatten().argmax()), error.shape)
     return ErrorReport(
         max_ulp=float((error / found.spacing).max()),
         max_abs=float(error.max()),
@@ -187,7 +180,7 @@ def measure_elements(
         return ElementErrors(off, torch.ones_like(off), reference.double())
     error = _absolute_error(actual, reference, dtype)
     capped = _cap(reference, dtype).masked_fill(reference.isinf(), 0.0)
-    return ElementErrors(error, ulp_at(capped, dtype), capped)
+    return ElementErrors(error, tolerance.ulp_at(capped, dtype), capped)
 
 
 def _absolute_error(
@@ -210,7 +203,9 @@ def _absolute_error(
 def _cap(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Magnitudes cut where the next binade begins: just missing an overflow is an ulp or two."""
     is_widest = dtype == torch.float64
-    limit = torch.finfo(dtype).max if is_widest else math.ldexp(1.0, max_exponent(dtype) + 1)
+    limit = (
+        torch.finfo(dtype).max if is_widest else math.ldexp(1.0, tolerance.max_exponent(dtype) + 1)
+    )
     return values.clamp(-limit, limit)
 
 
@@ -219,7 +214,7 @@ def relative_norm(error: torch.Tensor, reference: torch.Tensor, floor: float) ->
     # Zeros and subnormals have no meaningful relative error; their elements are still checked.
     if error.numel() == 0 or float(error.max()) <= floor:
         return 0.0
-    magnitude = finite_magnitude(reference)
+    magnitude = tolerance.finite_magnitude(reference)
     largest = float(magnitude.max())
     if largest == 0.0:
         return math.inf

@@ -26,13 +26,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tilesmith.numerics.tolerance import (
-    Budget,
-    Tolerance,
-    accumulation_dtype,
-    rms,
-    unit_roundoff,
-)
+from tilesmith.numerics.tolerance import Budget, Tolerance, accumulation_dtype, rms, unit_roundoff
 
 SMALLEST_GROUP = 32
 PART_ON_HOST, PART_ON_DEVICE = 1 << 14, 1 << 24

@@ -18,17 +18,11 @@ from tilesmith.analysis.memory_conflicts import (
     may_conflict,
     must_order,
 )
+from tilesmith.ir import traversal
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
-from tilesmith.ir.traversal import (
-    Substitution,
-    bound_blocks,
-    definitions,
-    value_symbols,
-    values_defined_in,
-)
 from tilesmith.ir.types import Value
 
 
@@ -56,8 +50,8 @@ class _Forwarding:
     """Walks regions in order with the stores whose values are still what memory holds."""
 
     def __init__(self, function: Function) -> None:
-        self._defined_by = definitions(function.body)
-        self._substitution = Substitution()
+        self._defined_by = traversal.definitions(function.body)
+        self._substitution = traversal.Substitution()
 
     def visit(self, region: Region, stored: list[Access]) -> Region:
         new_ops: list[Operation] = []
@@ -89,10 +83,12 @@ class _Forwarding:
         if isinstance(op, While):
             # It may wait for another program to overwrite what this one stored.
             stored.clear()
-        blocks = bound_blocks(op)
+        blocks = traversal.bound_blocks(op)
         inner: list[Region] = []
         for region in op.regions():
-            visible = [a for a in stored if not value_symbols(a.op.operand_values()) & blocks]
+            visible = [
+                a for a in stored if not traversal.value_symbols(a.op.operand_values()) & blocks
+            ]
             inner.append(self.visit(region, visible))
         if isinstance(op, If):
             _forget(written, stored)
@@ -156,7 +152,7 @@ class _Ordering:
     """Walks regions in order. ``pending`` are the accesses made since the last barrier."""
 
     def __init__(self, function: Function) -> None:
-        self._defined_by = definitions(function.body)
+        self._defined_by = traversal.definitions(function.body)
 
     def visit(self, region: Region, pending: list[Access]) -> Region:
         new_ops: list[Operation] = []
@@ -202,7 +198,7 @@ class _Ordering:
             pending.clear()
         tail: list[Access] = []
         regions = tuple(self.visit(region, tail) for region in op.regions())
-        varying = {v for region in op.regions() for v in values_defined_in(region)}
+        varying = {v for region in op.regions() for v in traversal.values_defined_in(region)}
         iterations = Iterations(op, varying, self._defined_by)
         # The condition of a while loop is the last thing it runs.
         pending.extend(inside if isinstance(op, While) else tail)

@@ -17,6 +17,7 @@ from tilesmith.analysis.effects import (
     is_pure,
     written_groups,
 )
+from tilesmith.ir import traversal
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import OPERAND, OPERANDS, Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, While
@@ -24,14 +25,6 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import (
-    Substitution,
-    bound_blocks,
-    count_uses,
-    definitions,
-    rewrite_function,
-    shape_symbols,
-)
 from tilesmith.ir.types import Value
 
 
@@ -78,7 +71,7 @@ class _Merger:
     def __init__(self) -> None:
         self._scopes: list[tuple[frozenset[str], dict[Hashable, Operation]]] = []
         self._memory = _Memory()
-        self._substitution = Substitution()
+        self._substitution = traversal.Substitution()
 
     def merge(self, region: Region, bound: frozenset[str]) -> Region:
         self._scopes.append((bound, {}))
@@ -108,7 +101,7 @@ class _Merger:
             if repeats:
                 # An earlier iteration (or program) may have written what this one reads.
                 self._change_by(op)
-            inner.append(self.merge(region, bound_blocks(op)))
+            inner.append(self.merge(region, traversal.bound_blocks(op)))
             if isinstance(op, If):
                 self._memory.change(groups_written_in(region))
         if repeats:
@@ -124,7 +117,7 @@ class _Merger:
         key = self._key(op)
         if key is None:
             return None
-        symbols = shape_symbols(op)
+        symbols = traversal.shape_symbols(op)
         for bound, table in reversed(self._scopes):
             if key in table:
                 return table[key]
@@ -193,7 +186,7 @@ def hoist_loop_invariants(function: Function) -> Function:
 
     Nothing leaves a branch, and nothing with an axis of the loop's own blocks leaves the loop.
     """
-    defined_by = definitions(function.body)
+    defined_by = traversal.definitions(function.body)
 
     def rewrite(op: Operation) -> list[Operation] | Operation:
         if not isinstance(op, (Loop, While)):
@@ -202,7 +195,7 @@ def hoist_loop_invariants(function: Function) -> Function:
         regions = tuple(_split(region, op, hoisted, defined_by) for region in op.regions())
         return [*hoisted, op.with_regions(regions)] if hoisted else op
 
-    return rewrite_function(function, rewrite)
+    return traversal.rewrite_function(function, rewrite)
 
 
 def _split(
@@ -215,7 +208,7 @@ def _split(
         is_invariant = (
             not inside.intersection(op.operand_values())
             and _is_movable(op, defined_by)
-            and not shape_symbols(op) & bound_blocks(loop)
+            and not traversal.shape_symbols(op) & traversal.bound_blocks(loop)
         )
         if is_invariant:
             hoisted.append(op)
@@ -252,7 +245,7 @@ def fuse_accumulating_dots(function: Function) -> Function:
     The casts are those of a product of half types: leaving them out makes ``acc += a @ b`` as
     accurate as ``addmm``. The product must have no other use and stand in the same region.
     """
-    return function.with_body(_fuse_in(function.body, count_uses(function.body)))
+    return function.with_body(_fuse_in(function.body, traversal.count_uses(function.body)))
 
 
 def _fuse_in(region: Region, uses: dict[Value, int]) -> Region:

@@ -17,7 +17,14 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full, Mask
 from tilesmith.ir.ops.rearrangement import Join, Select
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, inserted_ones
-from tilesmith.ir.traversal import Definitions, Replacement, Rule, Substitution, apply_rules
+from tilesmith.ir.traversal import (
+    Definitions,
+    Replacement,
+    Rule,
+    Substitution,
+    apply_rules,
+    rewrite_region,
+)
 from tilesmith.ir.types import Constant, Value
 
 _MOVING_FORMS = (Inserted, Repeated, Permuted, Reshaped, Picked, Gathered)
@@ -51,7 +58,7 @@ def fold_constants(function: Function) -> Function:
         return None if value is None else _full(op, value)
 
     folded = apply_rules(function, (fold, _fold_mask))
-    return folded.with_body(_inline_in(folded.body, {}, Substitution()))
+    return folded.with_body(_inline_known(folded.body))
 
 
 def _constant(value: Value, defined_by: Definitions) -> Constant | None:
@@ -81,29 +88,26 @@ def _fold_mask(op: Operation, defined_by: Definitions) -> Replacement | None:
     return op.x if is_same_constant(_constant(op.x, defined_by), op.fill) else None
 
 
-def _inline_in(
-    region: Region, constants: dict[Value, Constant], substitution: Substitution
-) -> Region:
+def _inline_known(body: Region) -> Region:
     """Replace each branch on a constant by the ops of the arm taken, and drop idle loops."""
-    new_ops: list[Operation] = []
-    for op in region.ops:
-        current = op.with_operands(substitution)
-        inner = tuple(_inline_in(r, constants, substitution) for r in current.regions())
-        current = current.with_regions(inner)
-        if isinstance(current, Full) and current.result.tile.rank == 0:
-            constants[current.result] = current.value
-        if isinstance(current, If) and current.condition in constants:
-            arm = current.then if constants[current.condition] else current.otherwise
-            new_values = arm.yielded
-            new_ops.extend(op for op in arm.ops if Trait.TERMINATOR not in op.traits)
-        elif isinstance(current, While) and _never_runs(current, constants):
-            new_values = current.init
+    constants: dict[Value, Constant] = {}
+    substitution = Substitution()
+
+    def inline(op: Operation) -> Operation | list[Operation]:
+        if isinstance(op, Full) and op.result.tile.rank == 0:
+            constants[op.result] = op.value
+        if isinstance(op, If) and op.condition in constants:
+            arm = op.then if constants[op.condition] else op.otherwise
+            values, kept = arm.yielded, [o for o in arm.ops if Trait.TERMINATOR not in o.traits]
+        elif isinstance(op, While) and _never_runs(op, constants):
+            values, kept = op.init, []
         else:
-            new_ops.append(current)
-            continue
-        for result, value in zip(current.results, new_values):
+            return op
+        for result, value in zip(op.results, values):
             substitution[result] = value
-    return region.with_ops(new_ops)
+        return kept
+
+    return rewrite_region(body, inline, substitution)
 
 
 def _never_runs(loop: While, constants: dict[Value, Constant]) -> bool:

@@ -34,15 +34,9 @@ from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.winners import Winner, Winners
 
 CODE_SETTINGS = (
-    "backend",
-    "num_threads",
-    "static_shapes",
-    "index_dtype",
-    "dot_precision",
-    "fast_math",
-    "persistent_reserved_sms",
-    "allow_warp_specialize",
-)
+    "backend", "num_threads", "static_shapes", "index_dtype", "dot_precision", "fast_math",
+    "persistent_reserved_sms", "allow_warp_specialize",
+)  # fmt: skip
 """Settings that change generated code or how it is launched."""
 PACKAGES = ("torch", "triton", "llvmlite")
 MAX_SHOWN = 6

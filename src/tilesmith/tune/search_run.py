@@ -18,11 +18,7 @@ from tilesmith.store.outcome import Candidate
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.context import Case, RunnerLostError
 from tilesmith.tune.jobs import PrepareReply
-from tilesmith.tune.listener import (
-    Listener,
-    SearchStart,
-    space_size,
-)
+from tilesmith.tune.listener import Listener, SearchStart, space_size
 from tilesmith.tune.options import TuneOptions, as_configs
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.runner.build import publish_program

@@ -19,14 +19,7 @@ from typing import Any
 from tilesmith.measure.statistics import chance_of_ranks, median, ratio_interval, summarize
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Candidate, Outcome, Verdict
-from tilesmith.tune.context import (
-    Deadline,
-    EmittedCandidate,
-    NoTimeError,
-    Runner,
-    Samples,
-    TrialFailedError,
-)
+from tilesmith.tune import context
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import Final, Standing
@@ -108,7 +101,7 @@ class _Series:
 class Incumbent:
     """The best candidate so far; later ones are timed next to it."""
 
-    emitted: EmittedCandidate
+    emitted: context.EmittedCandidate
     median_ms: float
     first_ms: float
 
@@ -118,9 +111,9 @@ class Trials:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: context.Runner,
         find_fault: Callable[[Candidate], str] | None,
-        deadline: Deadline,
+        deadline: context.Deadline,
         options: TuneOptions,
     ) -> None:
         self.is_out_of_time = False
@@ -133,34 +126,34 @@ class Trials:
         """No further batch of samples is started after this."""
         self._rule = Elimination()
 
-    def run(self, emitted: EmittedCandidate, built: BuildReply) -> Outcome | None:
+    def run(self, emitted: context.EmittedCandidate, built: BuildReply) -> Outcome | None:
         """What becomes of a candidate; None if time ran out before that is known."""
         outcome = _outcome(emitted, built.verdict, built.reason, built)
         if built.verdict is not Verdict.OK:
             return outcome
         try:
             return self._checked(emitted, built)
-        except NoTimeError:
+        except context.NoTimeError:
             self.is_out_of_time = True
             return None
-        except TrialFailedError as failed:
+        except context.TrialFailedError as failed:
             if failed.verdict is Verdict.HUNG and self._deadline.is_past:
                 # It was ended because the search ends, not because it took too long.
                 return None
             return replace(outcome, verdict=failed.verdict, reason=failed.reason)
 
-    def restore(self, emitted: EmittedCandidate) -> bool:
+    def restore(self, emitted: context.EmittedCandidate) -> bool:
         """Make the runner know a candidate again that was checked before."""
         if self._runner.knows(emitted.key):
             return True
         reply = self._runner.check(emitted, self._timeout)
         return reply.verdict is Verdict.OK
 
-    def time(self, keys: Sequence[str], repeats: int) -> Samples:
+    def time(self, keys: Sequence[str], repeats: int) -> context.Samples:
         """Samples of candidates that the runner knows."""
         return self._runner.time(keys, repeats, self._timeout)
 
-    def _checked(self, emitted: EmittedCandidate, built: BuildReply) -> Outcome:
+    def _checked(self, emitted: context.EmittedCandidate, built: BuildReply) -> Outcome:
         partner = self._partner()
         reply = self._runner.check(emitted, self._timeout)
         if reply.verdict is Verdict.OK and self._find_fault is not None:
@@ -178,7 +171,7 @@ class Trials:
         return self._timed(emitted, series, built, reply, partner)
 
     def _sample(
-        self, emitted: EmittedCandidate, partner: Incumbent | None, series: _Series
+        self, emitted: context.EmittedCandidate, partner: Incumbent | None, series: _Series
     ) -> None:
         """Take batches until the rule has decided or time is up."""
         started, decision = self._deadline.elapsed_s, Decision.CONTINUE
@@ -195,7 +188,7 @@ class Trials:
 
     def _timed(
         self,
-        emitted: EmittedCandidate,
+        emitted: context.EmittedCandidate,
         series: _Series,
         built: BuildReply,
         reply: CheckReply,
@@ -228,7 +221,7 @@ class Trials:
         try:
             if self._incumbent is not None and not self.restore(self._incumbent.emitted):
                 self._incumbent = None
-        except TrialFailedError:
+        except context.TrialFailedError:
             self._incumbent = None
         return self._incumbent
 
@@ -238,7 +231,7 @@ class Trials:
 
 
 def _outcome(
-    emitted: EmittedCandidate,
+    emitted: context.EmittedCandidate,
     verdict: Verdict,
     reason: str,
     built: BuildReply,
@@ -305,9 +298,9 @@ def final_of(outcome: Outcome) -> Final:
 
 
 def hold_finals(
-    finalists: Sequence[EmittedCandidate],
+    finalists: Sequence[context.EmittedCandidate],
     trials: Trials,
-    deadline: Deadline,
+    deadline: context.Deadline,
     complexity: Callable[[Config], Any],
 ) -> Final | None:
     """The result of one race, over when time is; None if there are not two to compare, or no time.

@@ -32,12 +32,7 @@ from tilesmith.tune.context import (
 from tilesmith.tune.jobs import BuildReply
 from tilesmith.tune.listener import Listener, ProgressReporter, SearchStart, Tally
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.result import (
-    Final,
-    StopReason,
-    Timeline,
-    TuneResult,
-)
+from tilesmith.tune.result import Final, StopReason, Timeline, TuneResult
 from tilesmith.tune.search.candidate_pool import Search
 from tilesmith.tune.trials import Trials, choose_finalists, final_of, hold_finals
 

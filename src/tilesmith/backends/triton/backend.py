@@ -18,14 +18,8 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.spelling import (
-    SIGNATURE_DTYPES,
-    Expr,
-    call,
-    identifier,
-    literal,
-)
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
 from tilesmith.backends.triton.ops import (
     control_flow,
@@ -53,10 +47,7 @@ from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import (
-    LEAST_SMS_FOR_GROUPS,
-    Grid,
-)
+from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.matmul import Dot
@@ -105,7 +96,7 @@ def emit(
     used = needs.parameters | host.used
     parameters = [p for p in function.parameters if p.value in used]
     artifact = Artifact(
-        name=f"_{identifier(function.name).lstrip('_')}",
+        name=f"_{spelling.identifier(function.name).lstrip('_')}",
         source="",
         parameters=tuple(launch_parameter(p, names[p.value]) for p in parameters),
         constexprs=tuple(needs.constexprs.items()),
@@ -212,7 +203,7 @@ def _device_parameter(parameter: LaunchParameter) -> str:
     # Triton would take a Python number for 32 bits wide where its value fits.
     if parameter.is_tensor or dtype not in (I64, F64):
         return parameter.name
-    return f'{parameter.name}: "{SIGNATURE_DTYPES[dtype]}"'
+    return f'{parameter.name}: "{spelling.SIGNATURE_DTYPES[dtype]}"'
 
 
 def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
@@ -240,10 +231,10 @@ def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
         writer.statement(f"{artifact.name}[grid]", arguments)
 
 
-_HOST_FUNCTIONS: dict[str, Callable[..., Expr]] = {
+_HOST_FUNCTIONS: dict[str, Callable[..., spelling.Expr]] = {
     **{"add": operator.add, "sub": operator.sub, "mul": operator.mul},
     **{"floordiv": operator.floordiv, "mod": operator.mod},
-    **{"maximum": partial(call, "max"), "minimum": partial(call, "min")},
+    **{"maximum": partial(spelling.call, "max"), "minimum": partial(spelling.call, "min")},
 }
 
 
@@ -271,15 +262,15 @@ class _HostExpressions:
         )
         return op is not None and is_arithmetic and all(map(self.is_known, op.operand_values()))
 
-    def scalar(self, value: Value) -> Expr:
+    def scalar(self, value: Value) -> spelling.Expr:
         if value in self._names:
             self.used.add(value)
-            return Expr(self._names[value])
+            return spelling.Expr(self._names[value])
         op = self._definitions.get(value)
         if isinstance(op, Full):
-            return literal(op.value)
+            return spelling.literal(op.value)
         if isinstance(op, BlockSize):
-            return literal(self._symbols[op.block])
+            return spelling.literal(self._symbols[op.block])
         if isinstance(op, Cast):
             return self.scalar(op.x)
         if isinstance(op, Elementwise) and op.fn in _HOST_FUNCTIONS:
@@ -297,7 +288,7 @@ def _launch_grid(function: Function, schedule: Schedule, host: _HostExpressions)
         return tuple(str(_axis_count(grids[0], axis, schedule, host)) for axis in order)
     if not is_persistent(schedule.pid_type):
         return (str(_num_tiles(grids, schedule, host)),)
-    programs = Expr(num_sms(schedule)) * schedule.num_sm_multiplier
+    programs = spelling.Expr(num_sms(schedule)) * schedule.num_sm_multiplier
     if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
         return (str(programs),)
     # No more programs than tiles: without tiles, a program's pipeline prologue must not run either.
@@ -311,21 +302,21 @@ def _launch_grid(function: Function, schedule: Schedule, host: _HostExpressions)
     return (f"min({programs}, {tiles})",)
 
 
-def _num_tiles(grids: list[Grid], schedule: Schedule, host: _HostExpressions) -> Expr:
-    total = literal(0)
+def _num_tiles(grids: list[Grid], schedule: Schedule, host: _HostExpressions) -> spelling.Expr:
+    total = spelling.literal(0)
     for op in grids:
         counts = (_axis_count(op, axis, schedule, host) for axis in range(len(op.blocks)))
-        total += prod(counts, start=literal(1))
+        total += prod(counts, start=spelling.literal(1))
     return total
 
 
-def _axis_count(op: Grid, axis: int, schedule: Schedule, host: _HostExpressions) -> Expr:
+def _axis_count(op: Grid, axis: int, schedule: Schedule, host: _HostExpressions) -> spelling.Expr:
     """``cdiv(extent, size)``, computed already where both are known."""
     extent = host.scalar(op.ends[axis]) - host.scalar(op.begins[axis])
     size = schedule.symbols[op.blocks[axis]] if op.blocks[axis] else 1
     if isinstance(extent.constant, int):
-        return literal(max(-(-extent.constant // size), 0))
-    return extent if size == 1 else call("cdiv", extent, size)
+        return spelling.literal(max(-(-extent.constant // size), 0))
+    return extent if size == 1 else spelling.call("cdiv", extent, size)
 
 
 def _in_module(expression: str) -> str:
@@ -345,10 +336,6 @@ TRITON_BACKEND = Backend(
     tuning=TuningNeeds(
         builds_beside_runs=True,
         builds_without_torch=True,
-        preloads=(
-            "triton",
-            "triton.compiler",
-            "tilesmith.backends.triton.build:find_compiler_key",
-        ),
+        preloads=("triton", "triton.compiler", "tilesmith.backends.triton.build:find_compiler_key"),
     ),
 )

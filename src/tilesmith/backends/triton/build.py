@@ -234,10 +234,7 @@ def build_launcher(artifact: Artifact, compiled: Any) -> None:
 
 
 def publish_kernel(
-    artifact: Artifact,
-    arguments: Mapping[str, LaunchArgument],
-    folder: Path,
-    function: Any = None,
+    artifact: Artifact, arguments: Mapping[str, LaunchArgument], folder: Path, function: Any = None
 ) -> None:
     """Copy a kernel that was built into ``folder`` to the cache where launches look for it."""
     from triton import knobs

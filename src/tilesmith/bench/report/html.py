@@ -9,24 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from tilesmith.bench import row
 from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.journal import Results
-from tilesmith.bench.report.pictures import (
-    draw_bandwidth,
-    draw_geomeans,
-    draw_inputs,
-    draw_roofline,
-    find_limits,
-)
-from tilesmith.bench.row import (
-    Owner,
-    Row,
-    Status,
-    average_speedups,
-    by_operator,
-    failures,
-    speedup_of,
-)
+from tilesmith.bench.report import pictures
 from tilesmith.bench.summary import disturbance_text, ending_text
 from tilesmith.bench.tables import Column, columns_for, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line
@@ -40,7 +26,7 @@ BAR_PIXELS = 90
 def make_page(results: Results) -> str:
     """The page, from the rows of a run."""
     rows = results.rows
-    operators = by_operator(rows)
+    operators = row.by_operator(rows)
     warning = disturbance_text(rows)
     return pages.document(
         "Benchmark",
@@ -48,7 +34,7 @@ def make_page(results: Results) -> str:
             _heading(results),
             f'<p class="failed">{escape(warning)}</p>\n' if warning else "",
             pages.figures(_figures(rows)),
-            pages.section("Failures", _failures(failures(rows))),
+            pages.section("Failures", _failures(row.failures(rows))),
             pages.section("Speedups", _speedups(rows, operators)),
             pages.section("Roofline", _rooflines(results)),
             *(pages.section(name, _operator(found)) for name, found in operators.items()),
@@ -62,7 +48,7 @@ def make_page(results: Results) -> str:
 def _heading(results: Results) -> str:
     device = results.environment.get("device", "")
     where = f" on {device}" if device else ""
-    names = ", ".join(by_operator(results.rows))
+    names = ", ".join(row.by_operator(results.rows))
     timers = ", ".join(dict.fromkeys(item.timer for item in results.rows if item.timer))
     how = f"timed by {timers}; " if timers else ""
     return (
@@ -73,13 +59,13 @@ def _heading(results: Results) -> str:
     )
 
 
-def _figures(rows: Sequence[Row]) -> Iterable[tuple[str, str]]:
+def _figures(rows: Sequence[row.Row]) -> Iterable[tuple[str, str]]:
     """The numbers at the top: value and meaning."""
-    for name, average in average_speedups(rows).items():
+    for name, average in row.average_speedups(rows).items():
         if name != EAGER and average.value is not None:
             words = f"{name}, geomean of {average.count_text}"
             yield speedup_text(average.value), words
-    blamed = [item.blame for item in failures(rows)]
+    blamed = [item.blame for item in row.failures(rows)]
     yield str(blamed.count("ours failed")), "failures of ours"
     yield str(blamed.count("theirs failed")), "failures of others"
     if "harness failed" in blamed:
@@ -88,12 +74,12 @@ def _figures(rows: Sequence[Row]) -> Iterable[tuple[str, str]]:
     yield str(len(rows)), f"rows in {seconds / 60:.1f} minutes" if seconds else "rows"
 
 
-def _failures(failed: Sequence[Row]) -> str:
+def _failures(failed: Sequence[row.Row]) -> str:
     rows: list[str] = []
     for item in failed:
         where = f"{item.operator} {item.input_label}"
         words = (item.blame, item.implementation, where, item.cause.value)
-        style = "ours" if item.owner is Owner.OURS else ""
+        style = "ours" if item.owner is row.Owner.OURS else ""
         rows.append(pages.row([*map(pages.cell, words), _reason_cell(item.reason)], style))
     heads = ["who", "implementation", "input", "what", "reason"]
     return pages.table(heads, rows) if rows else pages.note("None.")
@@ -108,21 +94,23 @@ def _reason_cell(reason: str) -> str:
     return f'<td class="config"><details>{opened}</details></td>'
 
 
-def _speedups(rows: Sequence[Row], operators: Mapping[str, Sequence[Row]]) -> str:
+def _speedups(rows: Sequence[row.Row], operators: Mapping[str, Sequence[row.Row]]) -> str:
     words = "Means are over inputs on which both the implementation and eager ran undisturbed."
-    shown = [pages.picture(partial(draw_geomeans, rows), "geometric means of speedups")]
+    shown = [pages.picture(partial(pictures.draw_geomeans, rows), "geometric means of speedups")]
     detailed = operators if len(operators) <= MAX_DETAILED else ()
-    shown += [pages.picture(partial(draw_inputs, n, rows), f"speedups of {n}") for n in detailed]
+    shown += [
+        pages.picture(partial(pictures.draw_inputs, n, rows), f"speedups of {n}") for n in detailed
+    ]
     found = "\n".join(filter(None, shown))
     return pages.note(words) + found if found else ""
 
 
 def _rooflines(results: Results) -> str:
     rows = results.rows
-    limits = find_limits(results.environment, rows)
+    limits = pictures.find_limits(results.environment, rows)
     shown = [
-        pages.picture(partial(draw_roofline, rows, limits), "roofline"),
-        pages.picture(partial(draw_bandwidth, rows, limits), "memory bandwidth"),
+        pages.picture(partial(pictures.draw_roofline, rows, limits), "roofline"),
+        pages.picture(partial(pictures.draw_bandwidth, rows, limits), "memory bandwidth"),
     ]
     found = "\n".join(filter(None, shown))
     words = (
@@ -133,12 +121,12 @@ def _rooflines(results: Results) -> str:
     return pages.note(words) + found if found else ""
 
 
-def _operator(rows: Sequence[Row]) -> str:
+def _operator(rows: Sequence[row.Row]) -> str:
     """All rows of an operator, grouped by input."""
     columns = columns_for(rows)
-    most = max((speedup_of(item) or 0.0 for item in rows), default=0.0)
+    most = max((row.speedup_of(item) or 0.0 for item in rows), default=0.0)
     heads = ["input", "implementation", *(column.heading for column in columns), ""]
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[row.Row]] = {}
     for item in rows:
         groups.setdefault((item.input_label, item.dtype), []).append(item)
     made: list[str] = []
@@ -149,16 +137,16 @@ def _operator(rows: Sequence[Row]) -> str:
         made.append(pages.row([first, lines[0]], "first"))
         made += [pages.row([line]) for line in lines[1:]]
     averages = [
-        f"{name} {average}" for name, average in average_speedups(rows).items() if average.count
+        f"{name} {average}" for name, average in row.average_speedups(rows).items() if average.count
     ]
     words = f"Geometric means: {', '.join(averages)}." if averages else ""
     shown = pages.table(heads, made, range(2, 2 + len(columns)), "groups")
     return (pages.note(words) if words else "") + shown
 
 
-def _lines(item: Row, columns: Sequence[Column], most: float) -> list[str]:
+def _lines(item: row.Row, columns: Sequence[Column], most: float) -> list[str]:
     """The cells of a row, and of a second one where there is something to say of its numbers."""
-    if item.status is not Status.OK:
+    if item.status is not row.Status.OK:
         style = "failed" if item.blame else "soft"
         name = f'<td class="{style}">{escape(item.implementation)}</td>'
         return [name + _spanning(ending_text(item), len(columns) + 1, style)]
@@ -172,15 +160,15 @@ def _spanning(text: str, num_columns: int, style: str) -> str:
     return f'<td class="{style}" colspan="{num_columns}">{escape(text)}</td>'
 
 
-def _bar(item: Row, most: float) -> str:
-    speedup = speedup_of(item)
+def _bar(item: row.Row, most: float) -> str:
+    speedup = row.speedup_of(item)
     if speedup is None:
         return ""
-    kind = "bar good" if item.owner is Owner.OURS else "bar other"
+    kind = "bar good" if item.owner is row.Owner.OURS else "bar other"
     return f'<div class="{kind}" style="width:{BAR_PIXELS * speedup / most:.0f}px"></div>'
 
 
-def _configs(rows: Sequence[Row]) -> str:
+def _configs(rows: Sequence[row.Row]) -> str:
     made: list[str] = []
     for item in rows:
         if item.config:

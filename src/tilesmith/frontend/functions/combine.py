@@ -20,37 +20,16 @@ from tilesmith.frontend.functions.combine_functions import (
     CombineCall,
     trace_combination,
 )
-from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.shape import resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
 from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
-from tilesmith.frontend.tracing.emission import (
-    Number,
-    Rule,
-    apply,
-    as_constant,
-    broadcast_shapes,
-    broadcast_to,
-    cast,
-    device_value,
-    emit,
-    expand_dims,
-    full,
-    positions_in,
-    select,
-)
+from tilesmith.frontend.tracing import emission
 from tilesmith.frontend.tracing.emission import reduce as reduce_by_kind
 from tilesmith.frontend.tracing.tracer import current_tracer, locate
 from tilesmith.frontend.tracing.values import TileValue, ValuesAndIndices
 from tilesmith.interpreter.torch_dtypes import from_torch
-from tilesmith.ir.ops.reduction import (
-    KINDS_BY_FUNCTION,
-    ReduceKind,
-    ReduceWith,
-    Scan,
-    ScanWith,
-)
+from tilesmith.ir.ops.reduction import KINDS_BY_FUNCTION, ReduceKind, ReduceWith, Scan, ScanWith
 from tilesmith.ir.types import Value
 
 
@@ -60,11 +39,11 @@ def scan(x: TileValue, dim: Any, kind: ReduceKind, *, reverse: bool = False) -> 
     is_exact = kind in (ReduceKind.MAX, ReduceKind.MIN)
     # Bools are ordered like the integers 0 and 1.
     dtype = I32 if x.tile.dtype.is_bool else x.tile.dtype
-    wide = cast(x, dtype if is_exact else compute_dtype(dtype))
+    wide = emission.cast(x, dtype if is_exact else dtype.computed)
     wide = reset_lanes(wide, (axis,), kind.identity(wide.tile.dtype))
     fields = {"axis": axis, "kind": kind.value, "reverse": bool(reverse)}
-    running = emit(Scan, wide.tile, x=wide.value, is_reduced=x.is_reduced, **fields)
-    return cast(running, x.tile.dtype)
+    running = emission.emit(Scan, wide.tile, x=wide.value, is_reduced=x.is_reduced, **fields)
+    return emission.cast(running, x.tile.dtype)
 
 
 def _cumulative(x: TileValue, dim: Any, *, dtype: Any = None, kind: ReduceKind) -> TileValue:
@@ -72,22 +51,24 @@ def _cumulative(x: TileValue, dim: Any, *, dtype: Any = None, kind: ReduceKind) 
     natural = x.tile.dtype if x.tile.dtype.is_float else I64
     result = natural if dtype is None else from_torch(dtype)
     if not x.tile.rank and dim in (0, -1):
-        return cast(x, result)
-    return cast(scan(cast(x, compute_dtype(result)), dim, kind), result)
+        return emission.cast(x, result)
+    return emission.cast(scan(emission.cast(x, result.computed), dim, kind), result)
 
 
 def _cumulative_extreme(x: TileValue, dim: Any, *, kind: ReduceKind) -> ValuesAndIndices:
     """``torch.cummax``/``torch.cummin``: of equal elements the last position, as in eager."""
     if not x.tile.rank and dim in (0, -1):
-        return ValuesAndIndices(x, full(0, I64))
+        return ValuesAndIndices(x, emission.full(0, I64))
     axis = resolve_axis(x, dim, f"cum{kind.value}")
     values = scan(x, axis, kind)
-    is_new = apply("eq", x, values)
+    is_new = emission.apply("eq", x, values)
     if x.tile.dtype.is_float:
-        is_new = apply("or", is_new, apply("isnan", cast(x, compute_dtype(x.tile.dtype))))
-    index = positions_in(x.tile.shape, axis)
-    positions = scan(apply("where", is_new, index, 0, dtype=I32), axis, ReduceKind.MAX)
-    return ValuesAndIndices(values, cast(positions, I64))
+        is_new = emission.apply(
+            "or", is_new, emission.apply("isnan", emission.cast(x, x.tile.dtype.computed))
+        )
+    index = emission.positions_in(x.tile.shape, axis)
+    positions = scan(emission.apply("where", is_new, index, 0, dtype=I32), axis, ReduceKind.MAX)
+    return ValuesAndIndices(values, emission.cast(positions, I64))
 
 
 @also_named(x="input_tensor", input="input_tensor")
@@ -112,11 +93,11 @@ def cumprod(input_tensor: TileValue, dim: int, reverse: bool = False) -> TileVal
 
 def _summable(x: Any, function: str) -> TileValue:
     current_tracer(function)
-    tile = device_value(x, function)
-    return cast(tile, I64) if tile.tile.dtype.is_bool else tile
+    tile = emission.device_value(x, function)
+    return emission.cast(tile, I64) if tile.tile.dtype.is_bool else tile
 
 
-SCANS: dict[str, Rule] = {
+SCANS: dict[str, emission.Rule] = {
     "cumsum": partial(_cumulative, kind=ReduceKind.SUM),
     "cumprod": partial(_cumulative, kind=ReduceKind.PROD),
     "cummax": partial(_cumulative_extreme, kind=ReduceKind.MAX),
@@ -164,7 +145,7 @@ def reduce(
     for axis in axes:
         tiles = _reduce_with(call, tiles, axis, others)
     if keep_dims:
-        tiles = tuple(expand_dims(tile, tuple(sorted(axes))) for tile in tiles)
+        tiles = tuple(emission.expand_dims(tile, tuple(sorted(axes))) for tile in tiles)
     return tiles if call.is_tuple else tiles[0]
 
 
@@ -213,14 +194,14 @@ def _checked(input: Any, function: str) -> Tiles:
     current_tracer(function)
     items: list[Any] = list(input) if isinstance(input, (tuple, list)) else [input]  # pyright: ignore[reportUnknownArgumentType]
     for item in items:
-        device_value(item, function)
+        emission.device_value(item, function)
     if not items:
         raise invalid_value(function, "an empty tuple of tensors")
-    shape = broadcast_shapes(items)
-    return tuple(broadcast_to(item, shape) for item in items)
+    shape = emission.broadcast_shapes(items)
+    return tuple(emission.broadcast_to(item, shape) for item in items)
 
 
-def _others_of(other: Any, tiles: Tiles) -> tuple[Number, ...] | None:
+def _others_of(other: Any, tiles: Tiles) -> tuple[emission.Number, ...] | None:
     """One number for each tensor; None if nobody said."""
     if other is _ZERO:
         return None
@@ -232,7 +213,7 @@ def _others_of(other: Any, tiles: Tiles) -> tuple[Number, ...] | None:
     for item in given:
         if not isinstance(item, (int, float)):
             raise invalid_kind(REDUCE, f"`other` is {kind_of(item)}, no number")
-    return tuple(as_constant(item, tile.tile.dtype) for item, tile in zip(given, tiles))
+    return tuple(emission.as_constant(item, tile.tile.dtype) for item, tile in zip(given, tiles))
 
 
 def _dtypes(tiles: Tiles) -> tuple[DType, ...]:
@@ -250,11 +231,11 @@ def _scan_with(
 
 
 def _reduce_with(
-    call: CombineCall, tiles: Tiles, axis: int, others: tuple[Number, ...] | None
+    call: CombineCall, tiles: Tiles, axis: int, others: tuple[emission.Number, ...] | None
 ) -> Tiles:
     dtypes = _dtypes(tiles)
     found = trace_combination(call, dtypes)
-    zeros = tuple(as_constant(0, dtype) for dtype in dtypes)
+    zeros = tuple(emission.as_constant(0, dtype) for dtype in dtypes)
     is_sum = others is None and not found.captured and found.is_identity(zeros)
     if others is None and not found.captured and not is_sum:
         current_tracer(REDUCE).warn(ReduceIdentityNotGiven, function=found.name)
@@ -276,13 +257,13 @@ def _reduce_with(
         return _emit(ReduceWith, found, tiles, fields)
     flagged = trace_combination(call, dtypes, is_flagged=True)
     *results, is_any = _emit(ReduceWith, flagged, (*tiles, flags), fields)
-    return tuple(select(is_any, x, 0) for x in results)
+    return tuple(emission.select(is_any, x, 0) for x in results)
 
 
 def _lanes_within_lengths(tiles: Tiles, axis: int) -> TileValue | None:
     """Which lanes count, where lanes past the lengths of a jagged tile would meet others."""
     shape = tiles[0].tile.shape
-    every = full(True, BOOL, shape)
+    every = emission.full(True, BOOL, shape)
     kept = reset_lanes(every, (axis,), False)
     return None if kept is every else kept
 
@@ -291,9 +272,9 @@ def _reduce_by_kind(x: TileValue, axis: int, kind: ReduceKind) -> TileValue:
     """Sums and products of half types in fp32, as everywhere."""
     dtype = x.tile.dtype
     is_sum = kind in (ReduceKind.SUM, ReduceKind.PROD)
-    wide = cast(x, compute_dtype(dtype)) if is_sum else x
+    wide = emission.cast(x, dtype.computed) if is_sum else x
     wide = reset_lanes(wide, (axis,), kind.identity(wide.tile.dtype))
-    return cast(reduce_by_kind(wide, axis, kind), dtype)
+    return emission.cast(reduce_by_kind(wide, axis, kind), dtype)
 
 
 def _emit(
@@ -301,7 +282,7 @@ def _emit(
 ) -> Tiles:
     """One op over the tensors and what the combination reads from outside."""
     shape, axis, loc = tiles[0].tile.shape, fields["axis"], locate()
-    captured = [broadcast_to(TileValue(value), shape).value for value in found.captured]
+    captured = [emission.broadcast_to(TileValue(value), shape).value for value in found.captured]
     xs = (*(tile.value for tile in tiles), *captured)
     is_reduced = cls is ReduceWith
     left = shape[:axis] + shape[axis + 1 :] if is_reduced else shape
@@ -318,8 +299,8 @@ def logcumsumexp(x: TileValue, dim: Any) -> TileValue:
     """The logarithm of the running sum of exponentials; each pair around its own maximum."""
     if not x.tile.rank:
         return x
-    wide = cast(x, compute_dtype(x.tile.dtype))
-    return cast(associative_scan(lambda a, b: a.logaddexp(b), wide, dim), x.tile.dtype)
+    wide = emission.cast(x, x.tile.dtype.computed)
+    return emission.cast(associative_scan(lambda a, b: a.logaddexp(b), wide, dim), x.tile.dtype)
 
 
-RUNNING_LOGS: dict[str, Rule] = {"logcumsumexp": logcumsumexp}
+RUNNING_LOGS: dict[str, emission.Rule] = {"logcumsumexp": logcumsumexp}

@@ -12,20 +12,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, DType
 from tilesmith.frontend.functions.shape import as_shape, new_shape
 from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_argument
-from tilesmith.frontend.tracing.emission import (
-    Rule,
-    apply,
-    as_tile,
-    broadcast_to,
-    cast,
-    number_dtype,
-    one_by_one,
-    positions_in,
-    reshape,
-    select,
-    spaced_range,
-)
-from tilesmith.frontend.tracing.emission import full as emit_full
+from tilesmith.frontend.tracing import emission
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.known_sizes import config_length, length_between
 from tilesmith.frontend.tracing.tile import Tile
@@ -62,7 +49,7 @@ def full(
         return _on_host(session, torch.full, shape, value, dtype=dtype, device=device)
     current_tracer("hl.full")
     dims = shape_of(shape, "hl.full")
-    natural = value.tile.dtype if isinstance(value, TileValue) else number_dtype(value)
+    natural = value.tile.dtype if isinstance(value, TileValue) else emission.number_dtype(value)
     return _filled(value, natural if dtype is None else from_torch(dtype), dims)
 
 
@@ -78,7 +65,7 @@ def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) ->
     if session is not None:
         return _on_host(session, torch.zeros, shape, dtype=dtype, device=device)
     current_tracer("hl.zeros")
-    return emit_full(0, from_torch(dtype), shape_of(shape, "hl.zeros"))
+    return emission.full(0, from_torch(dtype), shape_of(shape, "hl.zeros"))
 
 
 def _on_host(session: HostSession, make: Any, shape: Any, *value: Any, **options: Any) -> Any:
@@ -109,8 +96,8 @@ def arange(
         raise invalid_kind("hl.arange", f"{len(bounds)} bounds are given")
     start, end = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
     step = bounds[2] if len(bounds) > 2 else step
-    result = spaced_range(start, _length(start, end, step), step, tracer.index_dtype)
-    return result if dtype is None else cast(result, from_torch(dtype))
+    result = emission.spaced_range(start, _length(start, end, step), step, tracer.index_dtype)
+    return result if dtype is None else emission.cast(result, from_torch(dtype))
 
 
 def _length(start: Any, end: Any, step: Any) -> Dim:
@@ -133,8 +120,8 @@ def _length(start: Any, end: Any, step: Any) -> Dim:
 
 def _filled(value: Any, dtype: DType, shape: Shape) -> TileValue:
     if isinstance(value, TileValue):
-        return broadcast_to(as_tile(value, dtype), shape)
-    return emit_full(value, dtype, shape)
+        return emission.broadcast_to(emission.as_tile(value, dtype), shape)
+    return emission.full(value, dtype, shape)
 
 
 def full_like(x: Any, fill_value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
@@ -152,7 +139,7 @@ def new_full(
 
 
 def _new(x: Any, *sizes: Any, fill_value: int, size: Any = None, **options: Any) -> TileValue:
-    given = one_by_one(sizes) if size is None else size
+    given = emission.one_by_one(sizes) if size is None else size
     return new_full(x, given, fill_value, **options)
 
 
@@ -161,21 +148,21 @@ def _factory(
 ) -> TileValue:
     element = F32 if dtype is None else from_torch(dtype)
     given = sizes if size is None else (size,)
-    return emit_full(fill_value, element, new_shape(given, "torch factory"))
+    return emission.full(fill_value, element, new_shape(given, "torch factory"))
 
 
 def scalar_tensor(value: Any, *, dtype: torch.dtype | None = None, **_: Any) -> TileValue:
     """``torch.tensor`` of a number or of short lists of numbers."""
     if isinstance(value, TileValue):
-        return value if dtype is None else cast(value, from_torch(dtype))
+        return value if dtype is None else emission.cast(value, from_torch(dtype))
     shape, numbers = _flat(value)
     if not all(isinstance(number, (int, float)) for number in numbers):
         raise unsupported_argument("torch.tensor", kind_of(value))
     if len(numbers) > MOST_NUMBERS:
         raise unsupported_argument("torch.tensor", f"a list of {len(numbers)} numbers")
-    kinds = [number_dtype(number) for number in numbers] or [F32]
+    kinds = [emission.number_dtype(number) for number in numbers] or [F32]
     natural = max(kinds, key=lambda kind: (kind.is_float, kind.bits))
-    return reshape(_listed(numbers, from_torch(dtype) if dtype else natural), shape)
+    return emission.reshape(_listed(numbers, from_torch(dtype) if dtype else natural), shape)
 
 
 def _flat(value: Any) -> tuple[Shape, list[Any]]:
@@ -192,11 +179,11 @@ def _flat(value: Any) -> tuple[Shape, list[Any]]:
 def _listed(numbers: list[Any], dtype: DType) -> TileValue:
     """Constants along one axis; there is no memory behind them."""
     if len(numbers) == 1:
-        return emit_full(numbers[0], dtype)
+        return emission.full(numbers[0], dtype)
     dim = Dim.of(len(numbers))
-    position, result = spaced_range(0, dim, 1), emit_full(numbers[0], dtype, (dim,))
+    position, result = emission.spaced_range(0, dim, 1), emission.full(numbers[0], dtype, (dim,))
     for place, number in enumerate(numbers[1:], 1):
-        result = select(apply("eq", position, place), number, result)
+        result = emission.select(emission.apply("eq", position, place), number, result)
     return result
 
 
@@ -204,18 +191,18 @@ def eye(n: Any, m: Any = None, *, dtype: torch.dtype | None = None, **_: Any) ->
     """``torch.eye``: ones where both positions within the value are equal."""
     element = F32 if dtype is None else from_torch(dtype)
     shape = new_shape((n, n if m is None else m), "torch.eye")
-    rows, columns = (positions_in(shape, axis) for axis in (0, 1))
-    return cast(apply("eq", rows, columns), element)
+    rows, columns = (emission.positions_in(shape, axis) for axis in (0, 1))
+    return emission.cast(emission.apply("eq", rows, columns), element)
 
 
 _FILLS = {"zeros": 0, "ones": 1, "empty": 0}
 """Torch leaves `empty` unset: zeros are as good, and the same in every run."""
-FACTORIES: dict[str, Rule] = {
+FACTORIES: dict[str, emission.Rule] = {
     **{name: partial(_factory, fill_value=fill) for name, fill in _FILLS.items()},
     "full": lambda size, fill_value, **kw: full(size, fill_value, kw.get("dtype")),
     "arange": arange, "tensor": scalar_tensor, "eye": eye,
 }  # fmt: skip
-CREATION: dict[str, Rule] = {
+CREATION: dict[str, emission.Rule] = {
     **FACTORIES,
     **{f"{name}_like": partial(full_like, fill_value=fill) for name, fill in _FILLS.items()},
     **{f"new_{name}": partial(_new, fill_value=fill) for name, fill in _FILLS.items()},

@@ -13,7 +13,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
-from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Operand,
@@ -73,7 +73,7 @@ def binary(
     """An arithmetic function of two operands; ``name`` is torch's where it differs."""
     operands = (left, right)
     dtype = _symbolic_dtype(operands) or result_dtype(name or fn, left, right)
-    computed = apply(fn, left, right, dtype=dtype if is_exact else compute_dtype(dtype))
+    computed = apply(fn, left, right, dtype=dtype if is_exact else dtype.computed)
     return _as_symbolic(fn, cast(computed, dtype), operands)
 
 
@@ -83,7 +83,7 @@ def unary(x: Operand, *, fn: str, is_exact: bool = False) -> TileValue:
     source = as_tile(x)
     if is_exact and fn not in ("neg", "abs") and not dtype.is_float:
         return source
-    computed = apply(fn, source, dtype=dtype if is_exact else compute_dtype(dtype))
+    computed = apply(fn, source, dtype=dtype if is_exact else dtype.computed)
     return _as_symbolic(fn, cast(computed, dtype), (x,))
 
 
@@ -132,7 +132,7 @@ def _add_scaled(name: str, left: Operand, right: Operand, alpha: Any) -> TileVal
     """``left + alpha * right`` in the type of the plain sum, rounded once."""
     dtype = result_dtype(name, left, right)
     if dtype.is_float:
-        return cast(apply("fma", right, alpha, left, dtype=compute_dtype(dtype)), dtype)
+        return cast(apply("fma", right, alpha, left, dtype=dtype.computed), dtype)
     return apply("add", left, apply("mul", right, alpha, dtype=dtype), dtype=dtype)
 
 
@@ -141,7 +141,7 @@ def multiply(left: Operand, right: Operand) -> Any:
     operands = (left, right)
     dtype = _symbolic_dtype(operands) or result_dtype("mul", left, right)
     has_number = any(not isinstance(o, TileValue) or o.is_weak for o in operands)
-    wide = compute_dtype(dtype) if has_number else dtype
+    wide = dtype.computed if has_number else dtype
     result = _as_symbolic("mul", cast(apply("mul", left, right, dtype=wide), dtype), operands)
     if isinstance(result, Scalar):
         result.as_dim = _product_of_sizes(left, right)
@@ -163,13 +163,13 @@ def divide(left: Operand, right: Operand, *, rounding_mode: str | None = None) -
     """``torch.div`` with its three rounding modes."""
     if rounding_mode is None:
         dtype = result_dtype("true_divide", left, right)
-        ratio = apply("div", left, right, dtype=compute_dtype(dtype))
+        ratio = apply("div", left, right, dtype=dtype.computed)
         return _as_symbolic("div", cast(ratio, dtype), (left, right))
     if rounding_mode not in _ROUNDING_MODES:
         raise unsupported_argument("torch.div", f"rounding_mode={rounding_mode!r}")
     dtype = _symbolic_dtype((left, right)) or result_dtype("mul", left, right)
     fn = _ROUNDING_MODES[rounding_mode]
-    quotient = apply(fn, left, right, dtype=compute_dtype(dtype))
+    quotient = apply(fn, left, right, dtype=dtype.computed)
     return _as_symbolic(fn, cast(quotient, dtype), (left, right))
 
 
@@ -185,7 +185,7 @@ def power(base: Operand, exponent: Operand) -> Any:
 def _integer_power(base: Operand, exponent: Any) -> Any:
     """Products in the computing type, rounded once."""
     dtype = _symbolic_dtype((base, exponent)) or result_dtype("pow", base, exponent)
-    wide = as_tile(base, compute_dtype(dtype))
+    wide = as_tile(base, dtype.computed)
     if exponent == 0:
         return full(1, dtype, wide.tile.shape)
     result = wide
@@ -246,7 +246,7 @@ def is_test(x: TileValue, *, fn: str) -> TileValue:
     """``isnan``/``isinf``: always false for integers."""
     if not x.tile.dtype.is_float:
         return apply("ne", x, x)
-    return apply(fn, cast(x, compute_dtype(x.tile.dtype)))
+    return apply(fn, cast(x, x.tile.dtype.computed))
 
 
 def to_dtype(x: TileValue, *args: Any, dtype: Any = None, **_: Any) -> TileValue:

@@ -11,15 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilesmith.dtypes import DType
-from tilesmith.frontend.functions.promotion import (
-    Composition,
-    common_dtype,
-    compute_dtype,
-    float_dtype,
-    in_float_type,
-    in_wide_type,
-    widened,
-)
+from tilesmith.frontend.functions import promotion
 from tilesmith.frontend.functions.special_functions import times_log
 from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import Rule, apply, cast, expand_dims, select, strong
@@ -29,9 +21,9 @@ from tilesmith.interpreter.torch_dtypes import from_torch
 INFINITY = float("inf")
 
 
-def _of_dtype(function: Composition) -> Rule:
+def _of_dtype(function: promotion.Composition) -> Rule:
     """The norm in the type asked for, fp32 on the way for half types."""
-    rule = in_wide_type(function)
+    rule = promotion.in_wide_type(function)
 
     def typed(x: TileValue, *args: Any, dtype: Any = None, **kwargs: Any) -> TileValue:
         return rule(x if dtype is None else cast(x, from_torch(dtype)), *args, **kwargs)
@@ -191,15 +183,16 @@ def _normalized(x: TileValue, axes: tuple[int, ...], eps: float) -> Any:
 
 
 NORMS: dict[str, Rule] = {
-    "norm": _of_dtype(_norm), "normalize": in_wide_type(normalize),
+    "norm": _of_dtype(_norm), "normalize": promotion.in_wide_type(normalize),
     "linalg_vector_norm": _of_dtype(_length), "linalg_norm": _of_dtype(_any_length),
     "linalg_matrix_norm": _of_dtype(_matrix_length),
-    "cosine_similarity": in_float_type(cosine_similarity, 2),
-    "pairwise_distance": in_float_type(pairwise_distance, 2),
-    "dist": in_float_type(lambda x, y, p=2: _length(x - y, p), 2),
-    "layer_norm": in_wide_type(layer_norm), "rms_norm": in_wide_type(rms_norm),
-    "batch_norm": in_wide_type(batch_norm), "instance_norm": in_wide_type(instance_norm),
-    "group_norm": in_wide_type(group_norm),
+    "cosine_similarity": promotion.in_float_type(cosine_similarity, 2),
+    "pairwise_distance": promotion.in_float_type(pairwise_distance, 2),
+    "dist": promotion.in_float_type(lambda x, y, p=2: _length(x - y, p), 2),
+    "layer_norm": promotion.in_wide_type(layer_norm), "rms_norm": promotion.in_wide_type(rms_norm),
+    "batch_norm": promotion.in_wide_type(batch_norm),
+    "instance_norm": promotion.in_wide_type(instance_norm),
+    "group_norm": promotion.in_wide_type(group_norm),
 }  # fmt: skip
 
 _LOG_FLOOR = -100.0
@@ -208,8 +201,8 @@ _LOG_FLOOR = -100.0
 
 def loss(
     name: str,
-    terms: Composition,
-    dtype_of: Callable[..., DType] = common_dtype,
+    terms: promotion.Composition,
+    dtype_of: Callable[..., DType] = promotion.common_dtype,
     num_operands: int = 2,
 ) -> Rule:
     """A loss of the terms of an input and a target, or of several inputs."""
@@ -217,7 +210,7 @@ def loss(
     def rule(*args: Any, **options: Any) -> TileValue:
         reduction, options = _reduction(name, options)
         dtype = dtype_of(*args[:num_operands])
-        wide = [strong(operand, compute_dtype(dtype)) for operand in args[:num_operands]]
+        wide = [strong(operand, dtype.computed) for operand in args[:num_operands]]
         weight = options.pop("weight", None)
         result = terms(*wide, *args[num_operands:], **options)
         if weight is not None:
@@ -317,7 +310,7 @@ def gaussian_nll_loss(
     reduction: str = "mean",
 ) -> TileValue:
     """The likelihood of a target under a normal distribution, as ``F.gaussian_nll_loss`` has it."""
-    dtype, (x, wide_target, variance) = widened(input, target, var)
+    dtype, (x, wide_target, variance) = promotion.widened(input, target, var)
     if variance.tile.rank == x.tile.rank - 1 and variance.tile.shape == x.tile.shape[:-1]:
         raise unsupported_argument("F.gaussian_nll_loss", "a variance of lower rank")
     variance = apply("maximum", variance, eps)
@@ -338,7 +331,7 @@ def cosine_embedding_loss(
 ) -> TileValue:
     """Distance of directions for targets of 1, nearness beyond a margin for -1."""
     reduction, _ = _reduction("cosine_embedding_loss", options)
-    dtype, (x, y) = widened(input1, input2)
+    dtype, (x, y) = promotion.widened(input1, input2)
     lengths = [(tile * tile).sum(-1) + 1e-12 for tile in (x, y)]
     nearness = (x * y).sum(-1) / (lengths[0] * lengths[1]).sqrt()
     apart = apply("maximum", nearness - margin, 0.0)
@@ -357,7 +350,7 @@ def _triplet_margin(
     return apply("maximum", near - far + margin, 0.0)
 
 
-_TERMS: dict[str, Composition] = {
+_TERMS: dict[str, promotion.Composition] = {
     "mse_loss": _squared_error, "l1_loss": lambda x, target: abs(x - target),
     "smooth_l1_loss": _smooth_l1,
     "huber_loss": _huber, "kl_div": _kl, "binary_cross_entropy": _cross_entropy,
@@ -367,8 +360,8 @@ _TERMS: dict[str, Composition] = {
 }  # fmt: skip
 LOSSES: dict[str, Rule] = {
     **{name: loss(name, terms) for name, terms in _TERMS.items()},
-    "poisson_nll_loss": loss("poisson_nll_loss", _poisson, float_dtype),
-    "margin_ranking_loss": loss("margin_ranking_loss", _margin_ranking, float_dtype, 3),
-    "triplet_margin_loss": loss("triplet_margin_loss", _triplet_margin, float_dtype, 3),
+    "poisson_nll_loss": loss("poisson_nll_loss", _poisson, promotion.float_dtype),
+    "margin_ranking_loss": loss("margin_ranking_loss", _margin_ranking, promotion.float_dtype, 3),
+    "triplet_margin_loss": loss("triplet_margin_loss", _triplet_margin, promotion.float_dtype, 3),
     "gaussian_nll_loss": gaussian_nll_loss, "cosine_embedding_loss": cosine_embedding_loss,
 }  # fmt: skip

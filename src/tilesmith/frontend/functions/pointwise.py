@@ -11,15 +11,7 @@ from functools import partial
 import torch
 
 from tilesmith.dtypes import BOOL, F64
-from tilesmith.frontend.functions.promotion import (
-    Composition,
-    common_dtype,
-    compute_dtype,
-    float_dtype,
-    in_common_type,
-    in_float_type,
-    in_wide_type,
-)
+from tilesmith.frontend.functions import promotion
 from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
     Operand,
@@ -127,7 +119,7 @@ def rrelu(
     return select(x >= 0.0, x, x * ((lower + upper) / 2))
 
 
-_WIDE: dict[str, Composition] = {
+_WIDE: dict[str, promotion.Composition] = {
     "relu": lambda x: apply("maximum", x, 0), "relu_": lambda x: apply("maximum", x, 0),
     "gelu": gelu, "silu": lambda x: x * x.sigmoid(), "softplus": softplus,
     "logsigmoid": logsigmoid, "log_sigmoid": logsigmoid,
@@ -142,7 +134,7 @@ _WIDE: dict[str, Composition] = {
     "hardshrink": lambda x, lambd=0.5: select(abs(x) <= lambd, 0.0, x),
     "softshrink": softshrink, "glu": glu, "rrelu": rrelu,
 }  # fmt: skip
-_COMMON: dict[str, Composition] = {
+_COMMON: dict[str, promotion.Composition] = {
     "lerp": lerp, "hypot": hypot, "prelu": prelu,
     # The value does not promote integers.
     "addcmul": lambda x, a, b, *, value=1: x + apply("mul", a, value) * b,
@@ -152,7 +144,7 @@ _COMMON: dict[str, Composition] = {
 
 def extreme_number(x: Operand, other: Operand, *, fn: str) -> TileValue:
     """``fmax``/``fmin``: a NaN counts only next to another."""
-    dtype = common_dtype(x, other)
+    dtype = promotion.common_dtype(x, other)
     left, right = as_tile(x, dtype), as_tile(other, dtype)
     result = apply(fn, left, right)
     if not dtype.is_float:
@@ -189,7 +181,7 @@ def isclose(
 ) -> TileValue:
     """Equal, or nearer than ``atol + rtol * |other|``."""
     result = apply("eq", x, other)
-    dtype = compute_dtype(float_dtype(x, other))
+    dtype = promotion.float_dtype(x, other).computed
     left, right = cast(x, dtype), cast(other, dtype)
     if equal_nan and x.tile.dtype.is_float:
         result = result | left.isnan() & right.isnan()
@@ -200,8 +192,8 @@ def isclose(
 
 def angle(x: TileValue) -> TileValue:
     """Pi for negative numbers, else zero."""
-    dtype = float_dtype(x)
-    wide = cast(x, compute_dtype(dtype))
+    dtype = promotion.float_dtype(x)
+    wide = cast(x, dtype.computed)
     result = select(wide < 0.0, math.pi, full(0.0, wide.tile.dtype))
     return cast(select(apply("ne", wide, wide), wide, result), dtype)
 
@@ -212,7 +204,7 @@ def round_to_decimals(x: TileValue, *, decimals: int = 0) -> TileValue:
         return apply("round", x) if x.tile.dtype.is_float else x
     scale = 10.0 ** abs(decimals)
     there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
-    wide = cast(x, compute_dtype(x.tile.dtype))
+    wide = cast(x, x.tile.dtype.computed)
     return cast(apply(back, apply("round", apply(there, wide, scale)), scale), x.tile.dtype)
 
 
@@ -225,10 +217,10 @@ def fill(x: TileValue, value: Operand) -> TileValue:
 
 
 POINTWISE: dict[str, Rule] = {
-    **{name: in_wide_type(function) for name, function in _WIDE.items()},
-    **{name: in_common_type(function) for name, function in _COMMON.items()},
-    "softsign": in_float_type(lambda x: x / (abs(x) + 1.0)),
-    "tanhshrink": in_float_type(lambda x: x - x.tanh()),
+    **{name: promotion.in_wide_type(function) for name, function in _WIDE.items()},
+    **{name: promotion.in_common_type(function) for name, function in _COMMON.items()},
+    "softsign": promotion.in_float_type(lambda x: x / (abs(x) + 1.0)),
+    "tanhshrink": promotion.in_float_type(lambda x: x - x.tanh()),
     "masked_fill": lambda x, mask, value: apply("where", mask, value, x, dtype=x.tile.dtype),
     "sign": sign, "sgn": sign,
     "frac": lambda x: apply("sub", x, apply("trunc", x)),

@@ -75,11 +75,6 @@ def common_dtype(*operands: Any) -> DType:
         return _promote(tuple(map(_describe, operands)))
 
 
-def compute_dtype(dtype: DType) -> DType:
-    """Where low-precision floats are computed: fp32."""
-    return F32 if dtype.is_low_precision_float else dtype
-
-
 Composition = Callable[..., TileValue]
 
 
@@ -87,7 +82,7 @@ def in_wide_type(function: Composition) -> Rule:
     """The type of the first operand, fp32 for half types."""
 
     def rule(input: TileValue, *args: Any, inplace: bool = False, **kwargs: Any) -> TileValue:
-        wide = strong(input, compute_dtype(input.tile.dtype))
+        wide = strong(input, input.tile.dtype.computed)
         return cast(function(wide, *args, **kwargs), input.tile.dtype)
 
     return rule
@@ -98,7 +93,7 @@ def in_common_type(function: Composition) -> Rule:
 
     def rule(*operands: Any, **kwargs: Any) -> TileValue:
         dtype = common_dtype(*operands)
-        wide = [strong(operand, compute_dtype(dtype)) for operand in operands]
+        wide = [strong(operand, dtype.computed) for operand in operands]
         return cast(function(*wide, **kwargs), dtype)
 
     return rule
@@ -126,7 +121,7 @@ def float_dtype(*operands: Any) -> DType:
 def widened(*operands: Any) -> tuple[DType, list[TileValue]]:
     """The float type of a result, and its operands in the type that it is computed in."""
     dtype = float_dtype(*operands)
-    return dtype, [strong(operand, compute_dtype(dtype)) for operand in operands]
+    return dtype, [strong(operand, dtype.computed) for operand in operands]
 
 
 def polynomial(x: TileValue, coefficients: tuple[float, ...]) -> TileValue:

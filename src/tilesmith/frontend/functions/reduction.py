@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tilesmith.exc as errors
 from tilesmith.dtypes import F32, I64
-from tilesmith.frontend.functions.promotion import compute_dtype, result_dtype
+from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.functions.shape import resolve_axis
 from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
 from tilesmith.frontend.refusals import unsupported_argument
@@ -26,12 +26,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.known_sizes import find_counts
 from tilesmith.frontend.tracing.tracer import current_tracer
-from tilesmith.frontend.tracing.values import (
-    TileValue,
-    ValuesAndIndices,
-    shape_text,
-    size_of_dim,
-)
+from tilesmith.frontend.tracing.values import TileValue, ValuesAndIndices, shape_text, size_of_dim
 from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.reduction import ReduceKind
@@ -86,7 +81,7 @@ def sum_(
     """``torch.sum``/``torch.prod``: integers and bools in int64, half types in fp32."""
     summed = x.tile.dtype if x.tile.dtype.is_float else I64
     result = summed if dtype is None else from_torch(dtype)
-    wide = cast(x, compute_dtype(result))
+    wide = cast(x, result.computed)
     return cast(_reduce_axes(wide, _axes(x, dim, kind.value), kind, keepdim), result)
 
 
@@ -120,7 +115,7 @@ def mean(x: TileValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     if not result.is_float:
         raise unsupported_argument("torch.mean", f"a tensor of {x.dtype}")
     axes = _axes(x, dim, "mean")
-    total = _reduce_axes(cast(x, compute_dtype(result)), axes, ReduceKind.SUM, keepdim)
+    total = _reduce_axes(cast(x, result.computed), axes, ReduceKind.SUM, keepdim)
     count = valid_count(x, axes, keepdim)
     if isinstance(count, TileValue):
         count = cast(as_tile(count), total.tile.dtype)
@@ -200,7 +195,7 @@ def var_mean(
         dim, unbiased = None, dim
     if correction is None:
         correction = 1 if unbiased is None else int(unbiased)
-    wide = cast(x, compute_dtype(x.tile.dtype))
+    wide = cast(x, x.tile.dtype.computed)
     axes = _axes(x, dim, "var_mean")
     average = mean(wide, axes, keepdim=True)
     centred = wide - average
@@ -220,7 +215,7 @@ def _degrees(count: Any, correction: float, total: TileValue) -> Any:
 def std_mean(x: TileValue, *args: Any, **kwargs: Any) -> tuple[TileValue, TileValue]:
     """``torch.std_mean``: the root is taken before the variance is rounded."""
     dtype = x.tile.dtype
-    variance, average = var_mean(cast(x, compute_dtype(dtype)), *args, **kwargs)
+    variance, average = var_mean(cast(x, dtype.computed), *args, **kwargs)
     return cast(apply("sqrt", variance), dtype), cast(average, dtype)
 
 
@@ -250,7 +245,7 @@ def nanmean(
 ) -> TileValue:
     """``torch.nanmean``: the mean of what is not NaN."""
     result = from_torch(dtype) if dtype is not None else x.tile.dtype
-    wide = cast(x, compute_dtype(result))
+    wide = cast(x, result.computed)
     count = sum_(cast(apply("eq", wide, wide), wide.tile.dtype), dim, keepdim)
     return cast(apply("div", nansum(wide, dim, keepdim), count), result)
 
@@ -258,7 +253,7 @@ def nanmean(
 def softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:
     """``torch.softmax`` over a resident axis, computed in fp32 for half types."""
     result = from_torch(dtype) if dtype is not None else x.tile.dtype
-    shifted = _shift_by_max(cast(x, compute_dtype(result)), dim)
+    shifted = _shift_by_max(cast(x, result.computed), dim)
     exponentials = apply("exp", shifted)
     total = sum_(exponentials, dim, keepdim=True)
     # The total is at least 1, so one division for a row is as safe as one for each element.
@@ -268,7 +263,7 @@ def softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any
 def log_softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__: Any) -> TileValue:
     """``torch.log_softmax`` over a resident axis."""
     result = from_torch(dtype) if dtype is not None else x.tile.dtype
-    shifted = _shift_by_max(cast(x, compute_dtype(result)), dim)
+    shifted = _shift_by_max(cast(x, result.computed), dim)
     total = sum_(apply("exp", shifted), dim, keepdim=True)
     return cast(apply("sub", shifted, apply("log", total)), result)
 
@@ -276,7 +271,7 @@ def log_softmax(x: TileValue, dim: Any = None, *_: Any, dtype: Any = None, **__:
 def logsumexp(x: TileValue, dim: Any, keepdim: bool = False) -> TileValue:
     """``torch.logsumexp``, safe for rows of -inf."""
     x = cast(x, result_dtype("exp", x))
-    wide = cast(x, compute_dtype(x.tile.dtype))
+    wide = cast(x, x.tile.dtype.computed)
     peak = extremum(wide, dim, keepdim=True, kind=ReduceKind.MAX)
     # A row of -inf has that as its peak; subtracting it would give NaN.
     finite = select(apply("isinf", peak), 0.0, peak)

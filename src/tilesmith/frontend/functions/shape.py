@@ -14,15 +14,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_axis
-from tilesmith.frontend.tracing.emission import (
-    Rule,
-    as_tile,
-    broadcast_to,
-    expand_dims,
-    one_by_one,
-    permute,
-    reshape,
-)
+from tilesmith.frontend.tracing import emission
 from tilesmith.frontend.tracing.known_sizes import (
     config_length,
     config_size,
@@ -58,7 +50,7 @@ def as_dim(size: Any, operation: str) -> Dim:
 
 def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
     """Sizes given one by one or as one sequence."""
-    return tuple(as_dim(size, operation) for size in one_by_one(sizes))
+    return tuple(as_dim(size, operation) for size in emission.one_by_one(sizes))
 
 
 def _factors(dim: Dim) -> tuple[str, ...]:
@@ -109,7 +101,7 @@ def resolve_axis(x: TileValue, dim: Any, name: str, *, num_new: int = 0) -> int:
 
 def unsqueeze(x: TileValue, dim: int) -> TileValue:
     """Insert one axis of size 1."""
-    return expand_dims(x, (resolve_axis(x, dim, "unsqueeze", num_new=1),))
+    return emission.expand_dims(x, (resolve_axis(x, dim, "unsqueeze", num_new=1),))
 
 
 def squeeze(x: TileValue, dim: Any = None) -> TileValue:
@@ -121,7 +113,7 @@ def squeeze(x: TileValue, dim: Any = None) -> TileValue:
     dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = {resolve_axis(x, axis, "squeeze") for axis in dims}
     shape = tuple(d for i, d in enumerate(x.tile.shape) if i not in axes or not d.is_one)
-    return reshape(x, shape)
+    return emission.reshape(x, shape)
 
 
 def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
@@ -140,7 +132,7 @@ def view(x: TileValue, *sizes: Any) -> TileValue:
     """``reshape``/``view`` with sizes that may be tiles, block sizes, ints or one ``-1``."""
     wanted = [
         None if isinstance(size, int) and size == -1 else as_dim(size, "reshape")
-        for size in one_by_one(sizes)
+        for size in emission.one_by_one(sizes)
     ]
     shape = divide_axes(x.tile.shape, wanted) if wanted.count(None) < 2 else None
     if shape is None and None not in wanted:
@@ -174,7 +166,7 @@ def _merged(x: TileValue, shape: Shape) -> TileValue:
     """Reshape; values made later with as many elements along an axis get the same axis."""
     merged = {_factors(dim): dim for dim in shape if len(dim.factors) > 1}
     current_tracer("reshape").merged_axes.update(merged)
-    return reshape(x, shape)
+    return emission.reshape(x, shape)
 
 
 def transpose(x: TileValue, dim0: int, dim1: int) -> TileValue:
@@ -183,32 +175,32 @@ def transpose(x: TileValue, dim0: int, dim1: int) -> TileValue:
     order = list(range(rank))
     first, second = (resolve_axis(x, d, "transpose") for d in (dim0, dim1))
     order[first], order[second] = order[second], order[first]
-    return permute(x, tuple(order))
+    return emission.permute(x, tuple(order))
 
 
 def reverse_axes(x: TileValue) -> TileValue:
     """``.T``/``.t()``: the axes in reverse order."""
-    return permute(x, tuple(reversed(range(x.tile.rank))))
+    return emission.permute(x, tuple(reversed(range(x.tile.rank))))
 
 
 def permute_axes(x: TileValue, *dims: Any) -> TileValue:
     """``permute``: the axes in the order given."""
-    dims = one_by_one(dims)
+    dims = emission.one_by_one(dims)
     order = tuple(resolve_axis(x, d, "permute") for d in dims)
     if sorted(order) != list(range(x.tile.rank)):
         raise invalid_value("permute", f"{list(dims)} is no permutation")
-    return permute(x, order)
+    return emission.permute(x, order)
 
 
 def expand(x: TileValue, *sizes: Any) -> TileValue:
     """``expand``: -1 keeps a size."""
-    sizes = one_by_one(sizes)
+    sizes = emission.one_by_one(sizes)
     extra = len(sizes) - x.tile.rank
     shape = tuple(
         x.tile.shape[i - extra] if isinstance(size, int) and size == -1 else as_dim(size, "expand")
         for i, size in enumerate(sizes)
     )
-    return broadcast_to(x, shape)
+    return emission.broadcast_to(x, shape)
 
 
 def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
@@ -236,17 +228,19 @@ def move_axes(x: TileValue, source: Any, destination: Any) -> TileValue:
         raise invalid_value("movedim", f"{source} cannot go to {destination}")
     others = iter(axis for axis in range(rank) if axis not in old)
     placed = dict(zip(new, old))
-    return permute(x, tuple(placed[i] if i in placed else next(others) for i in range(rank)))
+    return emission.permute(
+        x, tuple(placed[i] if i in placed else next(others) for i in range(rank))
+    )
 
 
-SHAPES: dict[str, Rule] = {
+SHAPES: dict[str, emission.Rule] = {
     "unsqueeze": unsqueeze, "squeeze": squeeze, "view": view,
     "reshape": view,
     "transpose": transpose, "swapaxes": transpose, "swapdims": transpose, "permute": permute_axes,
     "t": reverse_axes, "T": reverse_axes, "mT": lambda x: transpose(x, -2, -1),
     "expand": expand, "broadcast_to": expand, "flatten": flatten, "ravel": flatten,
     "unflatten": unflatten, "movedim": move_axes, "moveaxis": move_axes,
-    "expand_as": lambda x, other: broadcast_to(x, as_tile(other).tile.shape),
+    "expand_as": lambda x, other: emission.broadcast_to(x, emission.as_tile(other).tile.shape),
     "view_as": lambda x, other: view(x, other.shape),
     "reshape_as": lambda x, other: view(x, other.shape),
 }  # fmt: skip

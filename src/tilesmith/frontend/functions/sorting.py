@@ -16,7 +16,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I16, I32, I64, ElementKind
-from tilesmith.frontend.functions.promotion import common_dtype, compute_dtype
+from tilesmith.frontend.functions.promotion import common_dtype
 from tilesmith.frontend.functions.reduction import require_elements, valid_count
 from tilesmith.frontend.functions.shape import flatten, resolve_axis
 from tilesmith.frontend.language.jagged import reset_lanes
@@ -123,7 +123,7 @@ def _of_float(x: TileValue) -> TileValue:
 
 
 def _is_nan(x: TileValue) -> TileValue:
-    return apply("isnan", cast(x, compute_dtype(x.tile.dtype)))
+    return apply("isnan", cast(x, x.tile.dtype.computed))
 
 
 def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) -> None:
@@ -324,7 +324,7 @@ def scatter_add(x: TileValue, dim: int, index: Any, src: Any) -> TileValue:
     x, index, src = as_tile(x), _integers(index, "torch.scatter_add"), as_tile(src)
     axis = resolve_axis(x, dim, "scatter_add")
     _check_scattered(x, axis, index, src)
-    wide = compute_dtype(x.tile.dtype)
+    wide = x.tile.dtype.computed
     # A new axis in front of the one that is added up has the positions of the result.
     places = cast(expand_dims(positions_in(x.tile.shape, axis), (axis + 1,)), index.tile.dtype)
     hits = apply("eq", places, expand_dims(index, (axis,)))

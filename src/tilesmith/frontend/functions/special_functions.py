@@ -12,14 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tilesmith.dtypes import BOOL, F64, I16, I32, I64
-from tilesmith.frontend.functions.promotion import (
-    Composition,
-    common_dtype,
-    compute_dtype,
-    in_float_type,
-    polynomial,
-    result_dtype,
-)
+from tilesmith.frontend.functions import promotion
 from tilesmith.frontend.tracing.emission import (
     Operand,
     Rule,
@@ -47,7 +40,7 @@ _DIGAMMA_SERIES = (-1 / 12, 691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120, -
 """Bernoulli numbers B(2k) / 2k with their signs, the highest power of 1/x^2 first."""
 
 
-def in_double(function: Composition) -> Composition:
+def in_double(function: promotion.Composition) -> promotion.Composition:
     """Compute in fp64, whatever the operands' type."""
 
     def composition(x: TileValue, *args: Any, **kwargs: Any) -> TileValue:
@@ -110,9 +103,9 @@ def _lgamma_right(x: TileValue) -> TileValue:
     for place in range(int(_STIRLING_START - 1.5)):
         product = select(apply("lt", float(place), steps), start + float(place), 1.0) * product
     path = select(steps < 0.0, -(near - 1.0).log1p(), product.log())
-    series = polynomial(distance, (*_around_two(), 0.0))
+    series = promotion.polynomial(distance, (*_around_two(), 0.0))
     inverse = 1.0 / x
-    tail = polynomial(inverse * inverse, _STIRLING) * inverse
+    tail = promotion.polynomial(inverse * inverse, _STIRLING) * inverse
     far = (x - 0.5) * x.log() - x + 0.5 * math.log(2 * math.pi) + tail
     return select(x < _STIRLING_START, series + path, far)
 
@@ -141,7 +134,7 @@ def digamma(x: TileValue) -> TileValue:
     far = z + float(_DIGAMMA_SHIFT)
     inverse = 1.0 / far
     square = inverse * inverse
-    series = polynomial(square, _DIGAMMA_SERIES) * square
+    series = promotion.polynomial(square, _DIGAMMA_SERIES) * square
     direct = far.log() - inverse * 0.5 + series - below
     reflected = direct - math.pi / ((x - apply("round", x)) * math.pi).tan()
     result = select(is_reflected, reflected, direct)
@@ -166,7 +159,7 @@ def bessel(x: TileValue, *, order: int, is_scaled: bool = False) -> TileValue:
     near = apply("minimum", y, _SERIES_END)
     series = _power_series(near, order)
     far = 1.0 / apply("maximum", y, _SERIES_END)
-    rest = polynomial(far, _asymptotic(order)) * far.sqrt()
+    rest = promotion.polynomial(far, _asymptotic(order)) * far.sqrt()
     if is_scaled:
         series = series * (-near).exp()
     else:
@@ -182,7 +175,7 @@ def _power_series(y: TileValue, order: int) -> TileValue:
     quarter = y * 0.5 * (y * 0.5)
     terms = range(44, -1, -1)
     coefficients = tuple(1 / (math.factorial(k) * math.factorial(k + order)) for k in terms)
-    series = polynomial(quarter, coefficients)
+    series = promotion.polynomial(quarter, coefficients)
     return series * (y * 0.5) if order else series
 
 
@@ -227,7 +220,7 @@ def ndtri(p: TileValue) -> TileValue:
     return select(is_lower, -z, z)
 
 
-def log_sum(x: TileValue, y: TileValue, *, exp: str, log1p: Composition) -> TileValue:
+def log_sum(x: TileValue, y: TileValue, *, exp: str, log1p: promotion.Composition) -> TileValue:
     """``log(exp(x) + exp(y))`` in some base, around the larger of the two."""
     larger = apply("maximum", x, y)
     result = larger + log1p(apply(exp, -abs(x - y)))
@@ -235,7 +228,7 @@ def log_sum(x: TileValue, y: TileValue, *, exp: str, log1p: Composition) -> Tile
     return select(x.isinf() & (x == y), x, result)
 
 
-_FLOAT_UNARY: dict[str, Composition] = {
+_FLOAT_UNARY: dict[str, promotion.Composition] = {
     "erfinv": erfinv, "lgamma": in_double(lgamma), "digamma": in_double(digamma),
     "mvlgamma": in_double(mvlgamma), "logit": logit, "sinc": sinc,
     "i0": partial(bessel, order=0), "special_i0e": partial(bessel, order=0, is_scaled=True),
@@ -245,7 +238,7 @@ _FLOAT_UNARY: dict[str, Composition] = {
     "special_ndtri": ndtri,
     "deg2rad": lambda x: x * (math.pi / 180), "rad2deg": lambda x: x * (180 / math.pi),
 }  # fmt: skip
-_FLOAT_BINARY: dict[str, Composition] = {
+_FLOAT_BINARY: dict[str, promotion.Composition] = {
     "xlogy": times_log, "special_xlog1py": partial(times_log, fn="log1p"),
     "logaddexp": partial(log_sum, exp="exp", log1p=lambda x: x.log1p()),
     "logaddexp2": partial(log_sum, exp="exp2", log1p=lambda x: x.log1p() * (1 / math.log(2))),
@@ -274,7 +267,7 @@ def signbit(x: TileValue) -> TileValue:
 
 def copysign(x: Operand, sign: Operand) -> TileValue:
     """The magnitude of one with the sign of the other."""
-    dtype = result_dtype("copysign", x, sign)
+    dtype = promotion.result_dtype("copysign", x, sign)
     magnitude = abs(strong(x, dtype))
     source = as_tile(sign, None if isinstance(sign, TileValue) else dtype)
     return select(signbit(source), -magnitude, magnitude)
@@ -282,15 +275,15 @@ def copysign(x: Operand, sign: Operand) -> TileValue:
 
 def ldexp(x: Operand, exponent: Operand) -> TileValue:
     """``x * 2**exponent``, rounded once."""
-    dtype = result_dtype("ldexp", x, exponent)
-    wide = compute_dtype(dtype)
+    dtype = promotion.result_dtype("ldexp", x, exponent)
+    wide = dtype.computed
     return cast(apply("mul", x, apply("exp2", as_tile(exponent, wide)), dtype=wide), dtype)
 
 
 def frexp(x: TileValue) -> MantissaAndExponent:
     """A mantissa in [0.5, 1) and the exponent that goes with it."""
     dtype = x.tile.dtype
-    wide = strong(x, compute_dtype(dtype))
+    wide = strong(x, dtype.computed)
     fraction_bits = wide.tile.dtype.precision - 1
     # Subnormal numbers are scaled into the normal range first.
     scale = float(2 ** (fraction_bits + 1))
@@ -312,7 +305,7 @@ def frexp(x: TileValue) -> MantissaAndExponent:
 
 def nextafter(x: TileValue, towards: TileValue) -> TileValue:
     """The neighbour of a float in the direction of another."""
-    dtype = common_dtype(x, towards)
+    dtype = promotion.common_dtype(x, towards)
     x, towards = strong(x, dtype), strong(towards, dtype)
     bits = _bits(x)
     grows = apply("eq", x < towards, x > 0)
@@ -327,8 +320,8 @@ def nextafter(x: TileValue, towards: TileValue) -> TileValue:
 
 
 SPECIAL_FUNCTIONS: dict[str, Rule] = {
-    **{name: in_float_type(function) for name, function in _FLOAT_UNARY.items()},
-    **{name: in_float_type(function, 2) for name, function in _FLOAT_BINARY.items()},
+    **{name: promotion.in_float_type(function) for name, function in _FLOAT_UNARY.items()},
+    **{name: promotion.in_float_type(function, 2) for name, function in _FLOAT_BINARY.items()},
     "signbit": signbit, "copysign": copysign, "ldexp": ldexp, "frexp": frexp,
     "nextafter": nextafter,
 }  # fmt: skip

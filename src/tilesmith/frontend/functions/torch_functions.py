@@ -34,26 +34,10 @@ from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import TileValue
 
 _RULES: dict[str, Callable[..., Any]] = {
-    **ELEMENTWISE,
-    **POINTWISE,
-    **SPECIAL_FUNCTIONS,
-    **REDUCTIONS,
-    **NORMS,
-    **LOSSES,
-    **SCANS,
-    **RUNNING_LOGS,
-    **SHAPES,
-    **SUBSCRIPTS,
-    **REARRANGEMENTS,
-    **MOVES,
-    **SORTS,
-    **LOOKUPS,
-    **MATMULS,
-    "einsum": einsum,
-    **CREATION,
-    **RANDOM,
-    **MEMORY,
-}
+    **ELEMENTWISE, **POINTWISE, **SPECIAL_FUNCTIONS, **REDUCTIONS, **NORMS, **LOSSES, **SCANS,
+    **RUNNING_LOGS, **SHAPES, **SUBSCRIPTS, **REARRANGEMENTS, **MOVES, **SORTS, **LOOKUPS,
+    **MATMULS, "einsum": einsum, **CREATION, **RANDOM, **MEMORY,
+}  # fmt: skip
 ALIASES: dict[str, str] = {
     "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
     "arctan2": "atan2", "arctanh": "atanh", "fix": "trunc",

@@ -14,7 +14,6 @@ import tilesmith.exc as errors
 from tilesmith.dtypes import DType
 from tilesmith.frontend.functions.elementwise import add
 from tilesmith.frontend.functions.matmul import mismatch, product
-from tilesmith.frontend.functions.promotion import compute_dtype
 from tilesmith.frontend.functions.shape import reverse_axes, transpose
 from tilesmith.frontend.refusals import unsupported_argument
 from tilesmith.frontend.tracing.emission import (
@@ -50,7 +49,7 @@ def same_dtype(name: str, lhs: TileValue, rhs: TileValue) -> DType:
 def sum_of_products(name: str, lhs: TileValue, rhs: TileValue, axis: int) -> TileValue:
     """``sum(lhs * rhs)`` along an axis, accumulated in fp32 and rounded once."""
     dtype = same_dtype(name, lhs, rhs)
-    wide = compute_dtype(dtype)
+    wide = dtype.computed
     lhs, rhs = cast(lhs, wide), cast(rhs, wide)
     return cast(reduce(apply("mul", lhs, rhs), axis, ReduceKind.SUM), dtype)
 
@@ -160,7 +159,7 @@ def attention(
         raise unsupported_argument(f"torch.{name}", f"{argument}=")
     query, key, value = map(as_tile, (query, key, value))
     dtype = same_dtype(name, query, key)
-    wide = compute_dtype(dtype)
+    wide = dtype.computed
     scale = options.get("scale")
     if scale is None:
         length = query.shape[-1]
@@ -191,7 +190,7 @@ def accumulated_product(
     if beta != 1 or alpha != 1:
         raise unsupported_argument(f"torch.{name}", "alpha or beta")
     acc, lhs, rhs = as_tile(acc), as_tile(lhs), as_tile(rhs)
-    wide = cast(acc, compute_dtype(acc.tile.dtype))
+    wide = cast(acc, acc.tile.dtype.computed)
     return cast(product(lhs, rhs, f"torch.{name}", acc=wide), acc.tile.dtype)
 
 
@@ -294,7 +293,7 @@ class _Einsum:
         self, left: tuple[str, TileValue], right: tuple[str, TileValue], dtype: DType
     ) -> tuple[TileValue, str]:
         order = self._result + self._inner
-        wide = compute_dtype(dtype)
+        wide = dtype.computed
         parts: list[TileValue] = []
         for letters, value in (left, right):
             kept = "".join(letter for letter in order if letter in letters)
@@ -313,7 +312,7 @@ def _sum_unshared(letters: str, value: TileValue, wanted: str) -> tuple[str, Til
     for axis in reversed(range(len(letters))):
         if letters[axis] not in wanted:
             dtype = value.tile.dtype
-            wide = compute_dtype(dtype)
+            wide = dtype.computed
             value = cast(reduce(cast(value, wide), axis, ReduceKind.SUM), dtype)
             letters = letters[:axis] + letters[axis + 1 :]
     return letters, value

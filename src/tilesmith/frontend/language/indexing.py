@@ -17,18 +17,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.refusals import invalid_value
-from tilesmith.frontend.tracing.emission import (
-    apply,
-    as_tile,
-    broadcast_shapes,
-    broadcast_to,
-    expand_dims,
-    full,
-    is_rounded_up,
-    reshape,
-    spaced_range,
-    take_range,
-)
+from tilesmith.frontend.tracing import emission
 from tilesmith.frontend.tracing.known_sizes import config_length, length_between, linear_form
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, size_dim
 from tilesmith.frontend.tracing.tile import Tile
@@ -99,7 +88,7 @@ def resolve_access(ref: TensorRef, index: Any) -> Access:
     placed: list[tuple[Position, int, Shape]] = []
     for group in groups:
         indices = [p.index for p in group if p.index is not None]
-        group_shape = group[0].shape if len(group) == 1 else broadcast_shapes(indices)
+        group_shape = group[0].shape if len(group) == 1 else emission.broadcast_shapes(indices)
         placed.extend((position, len(shape), group_shape) for position in group)
         shape.extend(group_shape)
     result = tuple(shape)
@@ -116,8 +105,8 @@ def _within(placed: list[tuple[Position, int, Shape]], rank: int) -> TileValue |
     within: TileValue | None = None
     for position, start, shape in placed:
         if position.index is not None and position.limit is not None:
-            below = apply("lt", _align(position.index, start, shape, rank), position.limit)
-            within = below if within is None else apply("and", within, below)
+            below = emission.apply("lt", _align(position.index, start, shape, rank), position.limit)
+            within = below if within is None else emission.apply("and", within, below)
     return within
 
 
@@ -182,7 +171,7 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
     if isinstance(element, Tile):
         # An axis of size 1 is read by every lane, as broadcasting would have it.
         is_only = ref.type.shape[axis] == 1
-        return Position(full(0, I32, (element.dim,)) if is_only else element.index)
+        return Position(emission.full(0, I32, (element.dim,)) if is_only else element.index)
     if isinstance(element, slice):
         index = slice_position(ref, axis, element)
         limit = ref.shape[axis] if _has_config_length(element) else None
@@ -203,7 +192,7 @@ def _position(ref: TensorRef, axis: int, element: Any) -> Position:
 def _tensor_position(ref: TensorRef, axis: int, element: TileValue) -> Position:
     # One runtime index broadcasts too: a mask of one batch serves all, `mask[tile_b.begin]`.
     is_only = ref.type.shape[axis] == 1 and not element.tile.rank
-    return Position(full(0, I32)) if is_only else Position(element, is_tensor=True)
+    return Position(emission.full(0, I32)) if is_only else Position(element, is_tensor=True)
 
 
 def check_tiles(ref: TensorRef, index: Any) -> None:
@@ -229,11 +218,11 @@ def _constant_position(ref: TensorRef, axis: int, element: int) -> TileValue:
     extent = ref.type.shape[axis]
     if element < 0:
         if isinstance(extent, str):
-            return apply("add", ref.shape[axis], element)
+            return emission.apply("add", ref.shape[axis], element)
         element += extent
     if isinstance(extent, int) and not 0 <= element < extent:
         raise errors.IndexOutOfRange(tensor=ref.source, dim=axis, index=element, size=extent)
-    return full(element, I32 if element <= INT32_LIMIT else I64)
+    return emission.full(element, I32 if element <= INT32_LIMIT else I64)
 
 
 def _group(positions: list[Position]) -> list[list[Position]]:
@@ -276,12 +265,14 @@ def _align(index: TileValue, start: int, group_shape: Shape, rank: int) -> TileV
         return index
     own = index.tile.rank
     first = start + len(group_shape) - own
-    return expand_dims(index, tuple(i for i in range(rank) if not first <= i < first + own))
+    return emission.expand_dims(
+        index, tuple(i for i in range(rank) if not first <= i < first + own)
+    )
 
 
 def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
     """A stored value in the tensor's element type and the accessed shape."""
-    tile = as_tile(value, ref.type.dtype)
+    tile = emission.as_tile(value, ref.type.dtype)
     extra = tile.tile.rank - len(access.shape)
     if extra > 0:
         if not all(dim.is_one for dim in tile.tile.shape[:extra]):
@@ -290,12 +281,12 @@ def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
             raise errors.StoredRankMismatch(
                 tensor=ref.source, rank=len(access.shape), given=tile.tile.rank, **fix
             )
-        tile = reshape(tile, tile.tile.shape[extra:])
+        tile = emission.reshape(tile, tile.tile.shape[extra:])
     for axis in range(-tile.tile.rank, 0):
         wanted, given = access.shape[axis], tile.tile.shape[axis]
-        if is_rounded_up(wanted, given):
-            tile = take_range(tile, axis + tile.tile.rank, range(wanted.constant or 0))
-    return broadcast_to(tile, access.shape)
+        if emission.is_rounded_up(wanted, given):
+            tile = emission.take_range(tile, axis + tile.tile.rank, range(wanted.constant or 0))
+    return emission.broadcast_to(tile, access.shape)
 
 
 def slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:
@@ -305,7 +296,7 @@ def slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:
     if all(bound is None for bound in bounds):
         hint = ref.host_tensor.shape[axis]
         dim = Dim.of(extent) if isinstance(extent, int) else size_dim(extent, hint)
-        return spaced_range(0, dim, 1)
+        return emission.spaced_range(0, dim, 1)
     step = 1 if element.step is None else element.step
     if isinstance(step, bool) or not isinstance(step, int) or step <= 0:
         shown = step if isinstance(step, (int, float)) else kind_of(step)
@@ -315,7 +306,7 @@ def slice_position(ref: TensorRef, axis: int, element: slice) -> TileValue:
     if any(isinstance(bound, TileValue) for bound in bounds[:2]):
         return _runtime_slice(ref, axis, element)
     start, stop, step = element.indices(_known_extent(ref, axis, element))
-    return spaced_range(start, Dim.of(len(range(start, stop, step))), step)
+    return emission.spaced_range(start, Dim.of(len(range(start, stop, step))), step)
 
 
 def _check_bound(ref: TensorRef, bound: Any) -> None:
@@ -364,4 +355,4 @@ def _runtime_slice(ref: TensorRef, axis: int, element: slice) -> TileValue:
         dim = config_length(start, stop, step)
     if dim is None:
         raise errors.TensorSliceBound()
-    return spaced_range(start, dim, step)
+    return emission.spaced_range(start, dim, step)

@@ -10,15 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tilesmith.exc as errors
-from tilesmith.frontend.tracing.emission import (
-    Number,
-    apply,
-    broadcast_to,
-    cast,
-    expand_dims,
-    permute,
-    reshape,
-)
+from tilesmith.frontend.tracing import emission
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import Dim, Shape
@@ -37,10 +29,10 @@ def valid_lanes(shape: Shape) -> TileValue | None:
         for position, dim in enumerate(factors):
             if dim == tile.dim:
                 within = _within(tile, position, factors)
-                mask = within if mask is None else apply("and", mask, within)
+                mask = within if mask is None else emission.apply("and", mask, within)
     if mask is None or factors == shape:
         return mask
-    return reshape(broadcast_to(mask, factors), shape)
+    return emission.reshape(emission.broadcast_to(mask, factors), shape)
 
 
 def access_mask(shape: Shape, *, writes: bool) -> TileValue | None:
@@ -50,7 +42,7 @@ def access_mask(shape: Shape, *, writes: bool) -> TileValue | None:
     return valid_lanes(shape)
 
 
-def reset_lanes(x: TileValue, axes: Iterable[int], fill: Number) -> TileValue:
+def reset_lanes(x: TileValue, axes: Iterable[int], fill: emission.Number) -> TileValue:
     """``x`` with ``fill`` in the lanes past their lengths, if lanes along ``axes`` are to mix."""
     shape = x.tile.shape
     mixed = _factors(tuple(shape[axis] for axis in axes))
@@ -58,14 +50,14 @@ def reset_lanes(x: TileValue, axes: Iterable[int], fill: Number) -> TileValue:
     return keep_lanes(x, mixed, fill)
 
 
-def keep_lanes(x: TileValue, mixed: Shape, fill: Number) -> TileValue:
+def keep_lanes(x: TileValue, mixed: Shape, fill: emission.Number) -> TileValue:
     """As ``reset_lanes`` by dimensions, for values that may lack the axes of the lengths."""
     if not has_jagged_axes(x.tile.shape, mixed):
         return x
     mask = valid_lanes(x.tile.shape)
     if mask is None:
         return x
-    result = apply("where", mask, x, fill, dtype=x.tile.dtype)
+    result = emission.apply("where", mask, x, fill, dtype=x.tile.dtype)
     result.is_reduced = x.is_reduced
     return result
 
@@ -110,12 +102,14 @@ def _require_lengths(shape: Shape, mixed: Shape, use: str) -> None:
 def _within(tile: Any, position: int, factors: Shape) -> TileValue:
     """``index < length``, with axes of size 1 where neither has one."""
     lengths = tile.lengths
-    index = cast(tile.index, lengths.tile.dtype)
+    index = emission.cast(tile.index, lengths.tile.dtype)
     others = tuple(axis for axis in range(len(factors)) if axis != position)
     places = [factors.index(dim) for dim in lengths.tile.shape]
-    ordered = permute(lengths, tuple(sorted(range(len(places)), key=places.__getitem__)))
+    ordered = emission.permute(lengths, tuple(sorted(range(len(places)), key=places.__getitem__)))
     missing = tuple(axis for axis in range(len(factors)) if axis not in places)
-    return apply("lt", expand_dims(index, others), expand_dims(ordered, missing))
+    return emission.apply(
+        "lt", emission.expand_dims(index, others), emission.expand_dims(ordered, missing)
+    )
 
 
 def lengths_along(shape: Shape, axes: tuple[int, ...]) -> bool:

@@ -174,8 +174,7 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
     for _, _, stride in ranges:
         if isinstance(stride, int) and stride == 0:
             raise errors.IncorrectTileUsage(
-                problem="the step of a loop is 0",
-                fix="use a step above 0, or below 0 to run down",
+                problem="the step of a loop is 0", fix="use a step above 0, or below 0 to run down"
             )
     return LoopRange(
         tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"

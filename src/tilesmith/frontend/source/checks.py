@@ -13,23 +13,7 @@ from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.frontend.source.kernel_source import (
-    LOOP_FUNCTIONS,
-    KernelSource,
-    is_barrier,
-    is_language_call,
-    without_reversed,
-)
-from tilesmith.frontend.source.names import (
-    LOOPS,
-    bound_names,
-    declared_globals,
-    is_library,
-    nested_codes,
-    own_nodes,
-    parameter_names,
-    read_names,
-)
+from tilesmith.frontend.source import kernel_source, names
 
 _NOT_ALLOWED = {
     ast.Return: "`return`", ast.With: "`with`", ast.Try: "`try`", ast.AsyncWith: "`async with`",
@@ -43,7 +27,7 @@ _NOT_SUPPORTED = {
 }  # fmt: skip
 
 
-def check_device_code(source: KernelSource) -> None:
+def check_device_code(source: kernel_source.KernelSource) -> None:
     """Raise for what device code cannot contain, and for names that cross the border."""
     for loop in source.loops:
         for node in ast.walk(loop):
@@ -56,7 +40,7 @@ def check_device_code(source: KernelSource) -> None:
     _check_host_reads(source)
 
 
-def _check_node(node: ast.AST, source: KernelSource) -> None:
+def _check_node(node: ast.AST, source: kernel_source.KernelSource) -> None:
     kind = type(node)
     if kind in _NOT_ALLOWED:
         raise errors.NotAllowedOnDevice(statement=_NOT_ALLOWED[kind], loc=source.location(node))
@@ -74,9 +58,9 @@ def _check_node(node: ast.AST, source: KernelSource) -> None:
         _check_targets(node, source)
 
 
-def _check_breaks(loop: ast.stmt, source: KernelSource) -> None:
+def _check_breaks(loop: ast.stmt, source: kernel_source.KernelSource) -> None:
     """A loop whose turns run at the same time has no last one to stop after."""
-    for node in own_nodes(ast.iter_child_nodes(loop), LOOPS):
+    for node in names.own_nodes(ast.iter_child_nodes(loop), names.LOOPS):
         if isinstance(node, ast.Break):
             raise errors.UnsupportedPythonType(
                 construct="`break` out of the outermost loop",
@@ -85,7 +69,7 @@ def _check_breaks(loop: ast.stmt, source: KernelSource) -> None:
             )
 
 
-def _check_targets(node: ast.Assign, source: KernelSource) -> None:
+def _check_targets(node: ast.Assign, source: kernel_source.KernelSource) -> None:
     loc = source.location(node)
     if len(node.targets) > 1:
         targets = " = ".join(ast.unparse(target) for target in node.targets)
@@ -98,57 +82,57 @@ def _check_targets(node: ast.Assign, source: KernelSource) -> None:
             raise errors.InvalidAssignment(target=ast.unparse(part), loc=source.location(part))
 
 
-def _check_loop_functions(source: KernelSource) -> None:
+def _check_loop_functions(source: kernel_source.KernelSource) -> None:
     """``hl.tile`` and its kin mean something only after ``for ... in``."""
     nodes = list(ast.walk(source.tree))
     loops = (node for node in nodes if isinstance(node, (ast.For, ast.comprehension)))
-    iterators = {id(without_reversed(node.iter)) for node in loops}
+    iterators = {id(kernel_source.without_reversed(node.iter)) for node in loops}
     for node in nodes:
         if id(node) in iterators or not isinstance(node, ast.Call):
             continue
-        if is_language_call(node, LOOP_FUNCTIONS, source.function):
+        if kernel_source.is_language_call(node, kernel_source.LOOP_FUNCTIONS, source.function):
             raise errors.LoopFunctionNotInFor(
                 function=ast.unparse(node.func), loc=source.location(node)
             )
 
 
-def _check_barriers(source: KernelSource) -> None:
+def _check_barriers(source: kernel_source.KernelSource) -> None:
     between = {id(s.value) for s in source.loops if isinstance(s, ast.Expr)}
     for node in ast.walk(source.tree):
-        if is_barrier(node, source.function) and id(node) not in between:
+        if kernel_source.is_barrier(node, source.function) and id(node) not in between:
             raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
 
 
-def _check_globals(source: KernelSource) -> None:
-    declared = declared_globals([source.tree])
-    for name, place in bound_names(source.loops).items():
+def _check_globals(source: kernel_source.KernelSource) -> None:
+    declared = names.declared_globals([source.tree])
+    for name, place in names.bound_names(source.loops).items():
         if name in declared:
             raise errors.GlobalMutation(name=name, loc=source.location(place))
 
 
-def _host_names(source: KernelSource) -> dict[str, ast.AST]:
-    arguments = dict.fromkeys(parameter_names(source.tree), source.tree)
-    return {**arguments, **bound_names(source.before)}
+def _host_names(source: kernel_source.KernelSource) -> dict[str, ast.AST]:
+    arguments = dict.fromkeys(names.parameter_names(source.tree), source.tree)
+    return {**arguments, **names.bound_names(source.before)}
 
 
-def _check_rebinding(source: KernelSource) -> None:
+def _check_rebinding(source: kernel_source.KernelSource) -> None:
     host = _host_names(source)
-    used = read_names([*source.loops, *source.after])
-    for name, place in bound_names(source.loops).items():
+    used = names.read_names([*source.loops, *source.after])
+    for name, place in names.bound_names(source.loops).items():
         # `_` is for what is not wanted, on either side.
         if name in host and (name != "_" or name in used):
             raise errors.CannotModifyHostVariableOnDevice(name=name, loc=source.location(place))
 
 
-def _check_host_reads(source: KernelSource) -> None:
-    host = _host_names(source) | bound_names(source.after)
-    device = bound_names(source.loops)
-    for name, place in read_names(source.after).items():
+def _check_host_reads(source: kernel_source.KernelSource) -> None:
+    host = _host_names(source) | names.bound_names(source.after)
+    device = names.bound_names(source.loops)
+    for name, place in names.read_names(source.after).items():
         if name in device and name not in host:
             raise errors.CannotReadDeviceVariableOnHost(name=name, loc=source.location(place))
 
 
-def check_decorators(source: KernelSource) -> None:
+def check_decorators(source: kernel_source.KernelSource) -> None:
     """Raise if anything stands below the kernel decorator."""
     decorators = source.tree.decorator_list
     ours = [_is_kernel_decorator(node, source.function.__globals__) for node in decorators]
@@ -174,21 +158,25 @@ def _resolve(node: ast.expr, module: dict[str, Any]) -> Any:
     return None
 
 
-def check_named_helpers(source: KernelSource) -> None:
+def check_named_helpers(source: kernel_source.KernelSource) -> None:
     """Check the functions that device code names and those they name in turn."""
     module = source.function.__globals__
     checked: set[CodeType] = set()
-    for name in read_names(source.loops):
+    for name in names.read_names(source.loops):
         check_helper(module.get(name), checked)
 
 
 def check_helper(helper: Any, checked: set[CodeType] | None = None) -> None:
     """Raise if a function, or one that it names, rebinds a name outside itself."""
     checked = set() if checked is None else checked
-    if not isinstance(helper, FunctionType) or helper.__code__ in checked or is_library(helper):
+    if (
+        not isinstance(helper, FunctionType)
+        or helper.__code__ in checked
+        or names.is_library(helper)
+    ):
         return
     checked.add(helper.__code__)
-    for code in nested_codes(helper.__code__):
+    for code in names.nested_codes(helper.__code__):
         _check_stores(code, helper.__code__)
         for name in code.co_names:
             check_helper(helper.__globals__.get(name), checked)

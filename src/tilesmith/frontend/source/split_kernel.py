@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from typing_extensions import override
 
+from tilesmith.frontend.source import names
 from tilesmith.frontend.source.functionalise import (
     RUNTIME,
     Functionaliser,
@@ -24,14 +25,6 @@ from tilesmith.frontend.source.functionalise import (
     statement_at,
 )
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.source.names import (
-    bearing_name,
-    bound_names,
-    declared_globals,
-    definitely_bound,
-    parameter_names,
-    read_names,
-)
 from tilesmith.frontend.source.rewriting.jumps import without_jumps
 from tilesmith.frontend.source.rewriting.patterns import without_match
 from tilesmith.frontend.source.rewriting.quiet_host import leave_out_effects
@@ -58,8 +51,8 @@ class SplitKernel:
     @property
     def keyed(self) -> frozenset[str]:
         """Parameters that host code never rebinds: the specialization key covers their values."""
-        parameters = set(parameter_names(self.source.tree))
-        return frozenset(parameters - set(bound_names(self.source.before)))
+        parameters = set(names.parameter_names(self.source.tree))
+        return frozenset(parameters - set(names.bound_names(self.source.before)))
 
     def host_function(self) -> FunctionType:
         """Host code as ``f(launch, *arguments)``.
@@ -85,7 +78,7 @@ class SplitKernel:
     def _quiet_code(self, plain: frozenset[str]) -> CodeType | None:
         source = self.source.fresh()
         num_left_out = leave_out_effects(source, plain)
-        if not num_left_out and not declared_globals(source.before):
+        if not num_left_out and not names.declared_globals(source.before):
             return None
         return _compile(_host_tree(source, self.captured), source.file, source.tree.name)
 
@@ -112,9 +105,9 @@ def split_kernel(source: KernelSource) -> SplitKernel:
 
 
 def _captured_names(source: KernelSource) -> tuple[str, ...]:
-    host = [*parameter_names(source.tree), *bound_names(source.before)]
-    wanted = read_names(source.loops)
-    local = {*host, *bound_names(source.tree.body)}
+    host = [*names.parameter_names(source.tree), *names.bound_names(source.before)]
+    wanted = names.read_names(source.loops)
+    local = {*host, *names.bound_names(source.tree.body)}
     module = source.function.__globals__
     data = [name for name in wanted if name not in local and isinstance(module.get(name), _DATA)]
     return tuple(dict.fromkeys(name for name in (*host, *data) if name in wanted))
@@ -124,7 +117,7 @@ def _plain_function(tree: ast.FunctionDef, name: str, body: list[ast.stmt]) -> a
     """A copy of the function with bare parameters: no decorators, annotations or defaults."""
     template = cast("ast.FunctionDef", ast.parse("def f(): pass").body[0])
     template.name = name
-    template.args.args = [ast.arg(name) for name in parameter_names(tree)]
+    template.args.args = [ast.arg(name) for name in names.parameter_names(tree)]
     template.body = body
     return ast.copy_location(template, tree)
 
@@ -139,8 +132,8 @@ def compile_function(tree: ast.FunctionDef, body: list[ast.stmt], source: Kernel
 def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
     """Host code with one launch point; uses up the source's tree."""
     launch = statement_at(source.loops[0], f"{LAUNCH}({', '.join(captured)})")
-    known = {*parameter_names(source.tree), *definitely_bound(source.before)}
-    known |= set(captured) - set(bound_names(source.before))
+    known = {*names.parameter_names(source.tree), *names.definitely_bound(source.before)}
+    known |= set(captured) - set(names.bound_names(source.before))
     # A name bound in one branch of host code only must not stop the launch: device code may never
     # use it.
     unsure = [name for name in captured if name not in known]
@@ -156,7 +149,7 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
 
 
 def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
-    local = set(bound_names(source.loops)) - set(captured)
+    local = set(names.bound_names(source.loops)) - set(captured)
     loops = without_match(source.fresh().loops, source.refuse_pattern)
     loops = rebind_updated_names(without_jumps(loops, RUNTIME), local, RUNTIME)
     body = Functionaliser(captured).block(loops)
@@ -168,7 +161,7 @@ def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.Functio
 def _compile(tree: ast.FunctionDef, file: str, kernel: str) -> CodeType:
     module = ast.Module([tree], [])
     ast.fix_missing_locations(module)
-    return bearing_name(compile(module, file, "exec", dont_inherit=True), kernel)
+    return names.bearing_name(compile(module, file, "exec", dont_inherit=True), kernel)
 
 
 FACTORIES = frozenset(

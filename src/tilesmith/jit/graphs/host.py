@@ -14,12 +14,18 @@ from tilesmith.frontend.source.names import changed_names
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.staging.kernel import StagedKernel
 from tilesmith.operators.gradient import Gradient
 from tilesmith.schedule.config import Config
 
 _READING = frozenset({"load", "len", "print", "device_print"})
 """Functions that are given whole tensors and only read them."""
+
+
+class _StagedKernel(Protocol):
+    @property
+    def kernels(self) -> Sequence[Any]: ...
+
+    def run(self, args: tuple[Any, ...], launches: Sequence[Callable[..., Any]]) -> Any: ...
 
 
 class _Kernel(Protocol):
@@ -31,7 +37,7 @@ class _Kernel(Protocol):
     ) -> Sequence[torch.Tensor | None]: ...
 
     @property
-    def staged(self) -> StagedKernel | None: ...
+    def staged(self) -> _StagedKernel | None: ...
 
     def call_plainly(self, args: tuple[Any, ...]) -> Any: ...
 

@@ -149,10 +149,7 @@ def replace_runs(
 
 
 def _replace_inside(
-    statement: ast.AST,
-    function: Callable[..., Any],
-    replace_run: Replace,
-    around: ast.stmt | None,
+    statement: ast.AST, function: Callable[..., Any], replace_run: Replace, around: ast.stmt | None
 ) -> None:
     if isinstance(statement, SCOPES):
         return
@@ -223,9 +220,7 @@ def _without_runs(source: KernelSource) -> list[ast.stmt]:
     """Host code with ``pass`` for each run."""
     tree = parse_text(source.text, source.function, is_unrolled=False)
     return replace_runs(
-        tree.body,
-        source.function,
-        lambda run: [ast.copy_location(ast.Pass(), run.statements[0])],
+        tree.body, source.function, lambda run: [ast.copy_location(ast.Pass(), run.statements[0])]
     )
 
 

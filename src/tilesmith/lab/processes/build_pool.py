@@ -17,16 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import Self
 
-from tilesmith.lab.processes.channel import (
-    BuildRequest,
-    BuildResult,
-    BuildSetup,
-    CancelBuilds,
-    ChildError,
-    decode,
-    encode,
-    read_reply,
-)
+from tilesmith.lab.processes import channel
 from tilesmith.lab.processes.child import ChildProcess
 from tilesmith.settings import child_environment
 
@@ -68,8 +59,8 @@ class BuildPool:
     the first build. ``is_bare`` is as of ChildProcess.
     """
 
-    can_fork: ClassVar[bool] = sys.platform not in ("win32", "darwin")
-    """Elsewhere system libraries do not survive a fork, and each build is a fresh process."""
+    can_fork: ClassVar[bool] = sys.platform != "darwin"
+    """On macOS system libraries do not survive a fork, and each build is a fresh process."""
 
     def __init__(
         self,
@@ -81,7 +72,9 @@ class BuildPool:
         environment: Mapping[str, str] | None = None,
         is_bare: bool = True,
     ) -> None:
-        self._setup = BuildSetup(function, max(1, jobs), timeout_s, tuple(preload), self.can_fork)
+        self._setup = channel.BuildSetup(
+            function, max(1, jobs), timeout_s, tuple(preload), self.can_fork
+        )
         changes = {**SINGLE_THREAD, **(environment or {})}
         self.server = ChildProcess(SERVER, changes, is_bare=is_bare)
         self._waiting: dict[int, _Waiting] = {}
@@ -102,7 +95,7 @@ class BuildPool:
 
     def submit(self, key: str, job: object) -> None:
         """Have a job done. It is pickled now; an object that cannot be is the caller's error."""
-        self._waiting[self._next_ticket] = _Waiting(key, encode(job))
+        self._waiting[self._next_ticket] = _Waiting(key, channel.encode(job))
         self._next_ticket += 1
         if len(self._waiting) == 1:
             self._heard = monotonic()
@@ -127,7 +120,7 @@ class BuildPool:
         self._waiting.clear()
         self._done.clear()
         if self.server.is_alive:
-            self.server.channel.post(encode(CancelBuilds()))
+            self.server.channel.post(channel.encode(channel.CancelBuilds()))
 
     def close(self) -> None:
         """End the server and its builds."""
@@ -144,24 +137,24 @@ class BuildPool:
     def _begin(self) -> None:
         try:
             self.server.start()
-        except ChildError as failure:
+        except channel.ChildError as failure:
             self._fail(list(self._waiting), failure)
             return
         self._heard = monotonic()
-        self.server.channel.post(encode(self._setup))
+        self.server.channel.post(channel.encode(self._setup))
         for ticket in self._waiting:
             self._post(ticket)
 
     def _post(self, ticket: int) -> None:
         job = self._waiting[ticket]
         job.num_attempts += 1
-        self.server.channel.post(encode(BuildRequest(ticket, job.payload)))
+        self.server.channel.post(channel.encode(channel.BuildRequest(ticket, job.payload)))
 
     def _receive(self, timeout_s: float) -> bool:
         """Take one outcome, or cope with the loss of the server; False if nothing came."""
         try:
             payload = self.server.poll(timeout_s)
-        except ChildError as failure:
+        except channel.ChildError as failure:
             jobs = self._waiting.items()
             self._fail([t for t, job in jobs if job.num_attempts >= MAX_ATTEMPTS], failure)
             if self._waiting:
@@ -173,15 +166,15 @@ class BuildPool:
                 self.server.kill()  # it should have answered long ago
             return False
         self._heard = monotonic()
-        result: BuildResult = decode(payload)
+        result: channel.BuildResult = channel.decode(payload)
         job = self._waiting.pop(result.ticket, None)
         if job is not None:  # it was not cancelled meanwhile
             outcome = result.outcome
-            reply = read_reply(outcome) if isinstance(outcome, bytes) else outcome
+            reply = channel.read_reply(outcome) if isinstance(outcome, bytes) else outcome
             self._done.append(BuildOutcome(job.key, reply, result.seconds, result.moment))
         return True
 
-    def _fail(self, tickets: list[int], failure: ChildError) -> None:
+    def _fail(self, tickets: list[int], failure: channel.ChildError) -> None:
         keys = [self._waiting.pop(ticket).key for ticket in tickets]
         self._done += [BuildOutcome(key, failure, 0.0) for key in keys]
 

@@ -20,6 +20,7 @@ from importlib import import_module
 from time import monotonic, sleep
 from typing import Any
 
+from tilesmith.lab.processes import start
 from tilesmith.lab.processes.channel import (
     BuildRequest,
     BuildResult,
@@ -40,14 +41,6 @@ from tilesmith.lab.processes.channel import (
 from tilesmith.lab.processes.child import EXIT_GRACE_S, ChildProcess
 from tilesmith.lab.processes.serve import Handler, answer, leave, serve
 from tilesmith.lab.processes.spawned import KILL_GRACE_S, STACK_DUMP_S, OutputLog
-from tilesmith.lab.processes.start import (
-    StartInfo,
-    die_with_parent,
-    inherited_socket,
-    is_orphan,
-    read_start_info,
-    watch_parent,
-)
 
 REAP_INTERVAL_S = 0.005
 THIS_MODULE = "tilesmith.lab.processes.build_server"
@@ -138,8 +131,8 @@ def _run_fork(server: int, log: OutputLog, channel: Channel, task: tuple[Handler
     exit_code = 1
     try:
         os.setpgid(0, 0)
-        if not die_with_parent(server):
-            watch_parent(server)
+        if not start.die_with_parent(server):
+            start.watch_parent(server)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         channel.send(answer(*task))
@@ -186,7 +179,7 @@ BuildJob = ForkedJob | SpawnedJob
 class BuildServer:
     """The jobs that wait and run, and the channel to the parent."""
 
-    def __init__(self, channel: Channel, setup: BuildSetup, info: StartInfo) -> None:
+    def __init__(self, channel: Channel, setup: BuildSetup, info: start.StartInfo) -> None:
         self._channel = channel
         self._setup = setup
         self._info = info
@@ -213,7 +206,7 @@ class BuildServer:
         """Work until the parent has gone."""
         try:
             self._channel.post(encode(Ready(monotonic())))
-            while not is_orphan(self._info.parent):
+            while not start.is_orphan(self._info.parent):
                 self._take_messages()
                 self._start_jobs()
                 ages = (monotonic() - job.started for job in self._running.values())
@@ -287,8 +280,8 @@ def main() -> None:
     """Serve the parent that started this process."""
     if sys.argv[2:] == [ONE_BUILD]:
         serve(build_one)
-    info = read_start_info()
-    channel = Channel(inherited_socket(info))
+    info = start.read_start_info()
+    channel = Channel(start.inherited_socket(info))
     with suppress(ChannelClosed):
         server = BuildServer(channel, decode(channel.receive()), info)
         server.load()

@@ -17,20 +17,7 @@ from typing import Any
 
 from typing_extensions import Self, override
 
-from tilesmith.lab.processes.channel import (
-    Channel,
-    ChannelClosed,
-    ChildDied,
-    ChildError,
-    ChildTimeout,
-    ChildUnavailable,
-    ErrorReply,
-    LastReply,
-    NotAFrame,
-    Ready,
-    encode,
-    read_reply,
-)
+from tilesmith.lab.processes import channel
 from tilesmith.lab.processes.spawned import SpawnedProcess
 
 START_TIMEOUT_S = 120.0
@@ -85,7 +72,7 @@ class ChildProcess:
     def send_ahead(self, job: object) -> None:
         """Let it begin with a job as soon as it is up; the next request must be for this object."""
         self.start()
-        self.channel.post(encode(job))
+        self.channel.post(channel.encode(job))
         self._sent_ahead = (job, self.num_starts)
 
     def request(self, job: object, timeout_s: float) -> Any:
@@ -94,7 +81,7 @@ class ChildProcess:
         Raises ChildDied or ChildTimeout. Whatever is raised, Ctrl-C included, the child is gone
         then, and the next request starts a new one. Starting does not count against the time.
         """
-        encoded = encode(job)
+        encoded = channel.encode(job)
         with self._lock:
             self.await_ready()
             try:
@@ -103,11 +90,11 @@ class ChildProcess:
                 payload = self.poll(timeout_s)
                 if payload is None:
                     raise self.failure(timeout_s)
-                reply = read_reply(payload)
+                reply = channel.read_reply(payload)
             except BaseException:
                 self.kill()
                 raise
-            if isinstance(reply, LastReply):
+            if isinstance(reply, channel.LastReply):
                 self.kill()
                 return reply.reply
             return reply
@@ -121,7 +108,7 @@ class ChildProcess:
         return payload
 
     @property
-    def channel(self) -> Channel:
+    def channel(self) -> channel.Channel:
         """For frames that are not a request; posting to a child that has ended does nothing."""
         return self._running().channel
 
@@ -154,7 +141,7 @@ class ChildProcess:
     def close(self, grace_s: float = 0.0) -> None:
         """End it; with a grace, let it end by itself first. A later request starts it again."""
         if self._process is not None and self._process.end.alive and grace_s > 0:
-            with suppress(ChildError, subprocess.TimeoutExpired):
+            with suppress(channel.ChildError, subprocess.TimeoutExpired):
                 self._step(0.0)  # it may have come up without anyone having asked
                 self._process.channel.close()
                 self._process.popen.wait(grace_s if self._is_ready else 0.0)
@@ -180,14 +167,14 @@ class ChildProcess:
             if not self._is_ready and monotonic() >= self._ready_by:
                 raise self.failure(self.start_timeout_s) from None
             return None
-        except ChannelClosed:
+        except channel.ChannelClosed:
             raise self.failure(None, "closed its channel") from None
-        except NotAFrame as error:
+        except channel.NotAFrame as error:
             raise self.failure(None, f"something else writes to its channel: {error}") from None
         if self._is_ready:
             return payload
-        first = read_reply(payload)
-        if isinstance(first, Ready):
+        first = channel.read_reply(payload)
+        if isinstance(first, channel.Ready):
             self._is_ready, self.ready_at = True, first.moment
         return None
 
@@ -202,10 +189,12 @@ class ChildProcess:
 
     def _running(self) -> SpawnedProcess:
         if self._process is None:
-            raise ChildError(f"{self.module} is closed")
+            raise channel.ChildError(f"{self.module} is closed")
         return self._process
 
-    def failure(self, timeout_s: float | None, note: str = "") -> ChildDied | ChildTimeout:
+    def failure(
+        self, timeout_s: float | None, note: str = ""
+    ) -> channel.ChildDied | channel.ChildTimeout:
         """End it and say how it failed: it was waited for so long, or (None) it has died.
 
         ``note`` says why it must be taken for dead although it may still run.
@@ -220,10 +209,10 @@ class ChildProcess:
         tail = process.log.tail()
         self.kill()
         if timeout_s is not None:
-            return ChildTimeout(timeout_s, tail, stage)
+            return channel.ChildTimeout(timeout_s, tail, stage)
         exit_code = process.popen.returncode
         code = -signal.SIGTERM if exit_code is None else exit_code
-        return ChildDied(code, tail, stage, "" if has_ended else note)
+        return channel.ChildDied(code, tail, stage, "" if has_ended else note)
 
 
 @dataclass(eq=False)
@@ -245,7 +234,7 @@ class RestartingChild(ChildProcess):
         """
         self._preparation = None
         reply = self.request(job, timeout_s)
-        if not isinstance(reply, ErrorReply):
+        if not isinstance(reply, channel.ErrorReply):
             self._preparation = (job, timeout_s)
         return reply
 
@@ -258,24 +247,24 @@ class RestartingChild(ChildProcess):
         """The reply to a job, by a prepared process."""
         failure = self._try_to_bring_up() and self._try_to_bring_up()
         if failure is not None:
-            raise ChildUnavailable(str(failure)) from failure
+            raise channel.ChildUnavailable(str(failure)) from failure
         try:
             reply = super().request(job, timeout_s)
-        except (ChildDied, ChildTimeout):
+        except (channel.ChildDied, channel.ChildTimeout):
             self.start()
             raise
         self.start()  # if it was its last reply, its successor imports while the caller goes on
         return reply
 
-    def _try_to_bring_up(self) -> ChildError | None:
+    def _try_to_bring_up(self) -> channel.ChildError | None:
         try:
             self.await_ready()
             if self._preparation is not None and self._prepared_start != self.num_starts:
                 reply = super().request(*self._preparation)
-                if isinstance(reply, ErrorReply):
-                    raise ChildUnavailable(f"preparing it again failed: {reply.reason}")
+                if isinstance(reply, channel.ErrorReply):
+                    raise channel.ChildUnavailable(f"preparing it again failed: {reply.reason}")
             self._prepared_start = self.num_starts
-        except ChildError as failure:
+        except channel.ChildError as failure:
             self.kill()
             return failure
         return None

@@ -5,6 +5,7 @@ The log is a nameless file that keeps only the end of the text.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -25,9 +26,6 @@ from typing import BinaryIO, cast
 from tilesmith.lab.processes.channel import Channel, ChildError
 from tilesmith.lab.processes.start import StartInfo
 from tilesmith.settings import child_environment
-
-if sys.platform != "win32":
-    import fcntl
 
 LIMIT_BYTES = 1 << 20
 TAIL_BYTES = 1 << 14
@@ -80,9 +78,8 @@ def _open_nameless() -> BinaryIO:
             with suppress(OSError):
                 file = FileIO(os.memfd_create("tilesmith-log"), "r+")
         file = file or tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        if sys.platform != "win32":
-            # Writes go to the end, wherever truncation has put it.
-            fcntl.fcntl(file.fileno(), fcntl.F_SETFL, os.O_APPEND)
+        # Writes go to the end, wherever truncation has put it.
+        fcntl.fcntl(file.fileno(), fcntl.F_SETFL, os.O_APPEND)
     except OSError:
         # A full disk must not keep a search from starting; its messages are all that is lost.
         file = FileIO(os.devnull, "r+")
@@ -128,30 +125,23 @@ class SpawnedProcess:
 
     def dump_stack(self) -> None:
         """Have it write where it is to its log."""
-        if sys.platform != "win32":
-            with suppress(ProcessLookupError):
-                self.popen.send_signal(signal.SIGUSR1)
-                sleep(STACK_DUMP_S)
+        with suppress(ProcessLookupError):
+            self.popen.send_signal(signal.SIGUSR1)
+            sleep(STACK_DUMP_S)
 
 
 def _spawn(
     words: Sequence[str], theirs: socket.socket, log: OutputLog, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    is_windows = sys.platform == "win32"
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-u", *words],
-        stdin=subprocess.PIPE if is_windows else subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
         stdout=log.fileno(),
         stderr=log.fileno(),
-        pass_fds=() if is_windows else (theirs.fileno(),),
-        start_new_session=not is_windows,
-        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        pass_fds=(theirs.fileno(),),
+        start_new_session=True,
         env=child_environment(environment),
     )
-    if sys.platform == "win32" and process.stdin is not None:
-        with process.stdin as pipe:
-            pipe.write(theirs.share(process.pid))
-    return process
 
 
 def _end(
@@ -159,12 +149,9 @@ def _end(
 ) -> None:
     if owner != os.getpid():
         return  # in a fork of the parent: the child is not its own
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        # Also those it has started, even when it has just ended itself.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+    # Also those it has started, even when it has just ended itself.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
         # A process stuck in a driver cannot be killed; it must not hold up its parent.
         process.wait(KILL_GRACE_S)

@@ -10,6 +10,7 @@ import ctypes
 import faulthandler
 import json
 import os
+import resource
 import runpy
 import signal
 import socket
@@ -22,9 +23,6 @@ from pathlib import Path
 from time import sleep
 from types import ModuleType
 from typing import NamedTuple
-
-if sys.platform != "win32":
-    import resource
 
 PACKAGE = "tilesmith"
 RUNTIME = "runtime"
@@ -54,8 +52,6 @@ def read_start_info() -> StartInfo:
 
 def inherited_socket(info: StartInfo) -> socket.socket:
     """The child's end of the socket pair."""
-    if sys.platform == "win32":
-        return socket.fromshare(sys.stdin.buffer.read())
     return socket.socket(fileno=info.channel)
 
 
@@ -83,7 +79,7 @@ def watch_parent(parent: int) -> None:
     def watch() -> None:
         while not is_orphan(parent):
             sleep(WATCH_INTERVAL_S)
-        if sys.platform != "win32" and os.getpgrp() == os.getpid():
+        if os.getpgrp() == os.getpid():
             os.killpg(os.getpid(), signal.SIGKILL)
         os._exit(ORPHAN_EXIT_CODE)
 
@@ -115,11 +111,10 @@ def _protect(info: StartInfo) -> None:
     if info.has_main_thread_parent:
         die_with_parent(info.parent)
     faulthandler.enable()
-    if sys.platform != "win32":
-        faulthandler.register(signal.SIGUSR1)
-        with suppress(OSError, ValueError):
-            # A core file of a process with a GPU context takes minutes to write.
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    faulthandler.register(signal.SIGUSR1)
+    with suppress(OSError, ValueError):
+        # A core file of a process with a GPU context takes minutes to write.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):
         # When memory runs out, rather this process than the user's.
         Path("/proc/self/oom_score_adj").write_text("500")

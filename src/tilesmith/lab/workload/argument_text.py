@@ -19,19 +19,11 @@ import torch
 from typing_extensions import override
 
 DTYPE_ALIASES = {
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "fp16": torch.float16,
-    "f32": torch.float32,
-    "fp32": torch.float32,
-    "f64": torch.float64,
-    "fp64": torch.float64,
-    "fp8": torch.float8_e4m3fn,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-    **{f"i{bits}": getattr(torch, f"int{bits}") for bits in (8, 16, 32, 64)},
-    "u8": torch.uint8,
-}
+    "bf16": torch.bfloat16, "f16": torch.float16, "fp16": torch.float16, "f32": torch.float32,
+    "fp32": torch.float32, "f64": torch.float64, "fp64": torch.float64, "fp8": torch.float8_e4m3fn,
+    "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
+    **{f"i{bits}": getattr(torch, f"int{bits}") for bits in (8, 16, 32, 64)}, "u8": torch.uint8,
+}  # fmt: skip
 NAMES: dict[str, Any] = {"inf": float("inf"), "nan": float("nan"), "bool": torch.bool}
 FACTORIES = ("randn", "rand", "zeros", "ones", "full", "empty", "randint", "arange")
 VIEWS = ("t", "transpose", "permute", "contiguous", "to", "view", "reshape", "expand", "unsqueeze")
@@ -44,18 +36,11 @@ _OPENING = "_("
 _MISTAKES = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 """What torch raises for arguments it cannot take; AssertionError: it was built without CUDA."""
 _OPERATORS: dict[type[ast.operator | ast.unaryop], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Not: operator.not_,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.Pow: operator.pow, ast.LShift: operator.lshift, ast.USub: operator.neg,
+    ast.UAdd: operator.pos, ast.Not: operator.not_,
+}  # fmt: skip
 
 
 class ArgumentTextError(ValueError):

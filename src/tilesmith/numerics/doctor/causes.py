@@ -37,13 +37,7 @@ from tilesmith.numerics.doctor.findings import (
     Scope,
     choose_config,
 )
-from tilesmith.numerics.doctor.reruns import (
-    Evaluators,
-    Reruns,
-    Results,
-    TooSlowError,
-    find_sources,
-)
+from tilesmith.numerics.doctor.reruns import Evaluators, Reruns, Results, TooSlowError, find_sources
 from tilesmith.numerics.oracle import NoReferenceError
 from tilesmith.numerics.reference_setup import needs_all_programs
 from tilesmith.numerics.tolerance import describe_index, rms

@@ -34,11 +34,7 @@ from tilesmith.numerics.doctor.findings import (
     Verdict,
     choose_config,
 )
-from tilesmith.numerics.doctor.host_run import (
-    WrongFormError,
-    run_implementation,
-    without_defaults,
-)
+from tilesmith.numerics.doctor.host_run import WrongFormError, run_implementation, without_defaults
 from tilesmith.numerics.doctor.report import Diagnosis
 from tilesmith.numerics.doctor.reruns import with_inputs
 from tilesmith.numerics.doctor.verdict import explain

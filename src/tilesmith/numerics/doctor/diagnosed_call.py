@@ -15,12 +15,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.jit.kernel import Kernel
 from tilesmith.numerics.doctor.findings import DiagnosedCall, DiagnoseOptions, OutputPlace
-from tilesmith.numerics.doctor.host_run import (
-    HostRun,
-    WideResults,
-    launch_arguments,
-    replace_data,
-)
+from tilesmith.numerics.doctor.host_run import HostRun, WideResults, launch_arguments, replace_data
 from tilesmith.numerics.oracle import (
     NoReferenceError,
     OracleOptions,

@@ -11,6 +11,7 @@ from functools import partial
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import ONE, Dim
+from tilesmith.schedule.facts import products
 from tilesmith.schedule.facts.accesses import AccessCollector, AccessFact
 from tilesmith.schedule.facts.dataflow import Dataflow
 from tilesmith.schedule.facts.extents import Axis, Extents
@@ -21,14 +22,6 @@ from tilesmith.schedule.facts.fact_set import (
     PointwiseFact,
 )
 from tilesmith.schedule.facts.outline import FunctionOutline, known_product
-from tilesmith.schedule.facts.products import (
-    MatmulCollector,
-    MatmulFact,
-    ReductionFact,
-    collect_accumulators,
-    collect_reductions,
-    reductions_by_dim,
-)
 from tilesmith.schedule.facts.work import Counter, collect_work
 
 NO_SIZES: Mapping[str, int] = {}
@@ -51,8 +44,8 @@ def _all_axes(extents: Extents, accesses: tuple[AccessFact, ...]) -> tuple[Axis,
 def _compose_epilogue(
     outline: FunctionOutline,
     flow: Dataflow,
-    matmuls: tuple[MatmulFact, ...],
-    reductions: tuple[ReductionFact, ...],
+    matmuls: tuple[products.MatmulFact, ...],
+    reductions: tuple[products.ReductionFact, ...],
 ) -> MatmulWithReductionEpilogueFact | None:
     """The product and the reductions of its rows, if that is what the kernel is."""
     if len(matmuls) != 1 or len(reductions) != 1:
@@ -65,11 +58,11 @@ def _compose_epilogue(
     return MatmulWithReductionEpilogueFact(matmul, reduction) if is_epilogue else None
 
 
-def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: MatmulFact) -> bool:
+def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: products.MatmulFact) -> bool:
     """Whether what is reduced over axes like N is the product, row by row, when it is complete."""
     site = next(site for site in outline.sites if isinstance(site.op, Dot))
     outputs = {(id(op), value) for op, value in flow.uses(site.op.result)}
-    ops = reductions_by_dim(outline)[matmul.n.dim]
+    ops = products.reductions_by_dim(outline)[matmul.n.dim]
     operands = [op.form.numbered(op) for op in ops]
     if not all((id(op), operand) in outputs for op, operand in zip(ops, operands)):
         return False
@@ -80,7 +73,7 @@ def _reduces_output(outline: FunctionOutline, flow: Dataflow, matmul: MatmulFact
     return has_rows and not (is_partial and any(loop in loops for loops in around))
 
 
-def _compose_attention(matmuls: tuple[MatmulFact, ...]) -> AttentionFact | None:
+def _compose_attention(matmuls: tuple[products.MatmulFact, ...]) -> AttentionFact | None:
     for first in matmuls:
         for second in matmuls:
             is_chain = first is not second and first.n.block and first.n == second.k
@@ -116,8 +109,8 @@ def collect_facts(
     """
     extents, flow = Extents(outline, sizes), Dataflow(outline)
     counter = Counter(extents)
-    matmuls = MatmulCollector(extents, counter, flow).collect()
-    reductions = collect_reductions(extents, flow, rollable)
+    matmuls = products.MatmulCollector(extents, counter, flow).collect()
+    reductions = products.collect_reductions(extents, flow, rollable)
     accesses = AccessCollector(extents, counter, flow).collect()
     is_pointwise = not matmuls and not reductions and not outline.atomics
     return Facts(
@@ -127,7 +120,7 @@ def collect_facts(
         pointwise=_pointwise_fact(extents, accesses) if is_pointwise else None,
         epilogue=_compose_epilogue(outline, flow, matmuls, reductions),
         attention=_compose_attention(matmuls),
-        accumulators=collect_accumulators(extents, flow),
+        accumulators=products.collect_accumulators(extents, flow),
         axes=_all_axes(extents, accesses),
         work=collect_work(extents, counter),
         name=outline.function.name,

@@ -18,14 +18,9 @@ from tilesmith.ir.types import ONE, Dim, Value
 from tilesmith.schedule.facts.outline import Access, FunctionOutline, LoopAxis
 
 _ELEMENT_BY_ELEMENT = (
-    forms.Kept,
-    forms.Inserted,
-    forms.Repeated,
-    forms.Permuted,
-    forms.Reshaped,
-    forms.Joined,
+    forms.Kept, forms.Inserted, forms.Repeated, forms.Permuted, forms.Reshaped, forms.Joined,
     forms.Picked,
-)
+)  # fmt: skip
 """Forms in which an element of a result is made of one of each operand, known in advance which."""
 Use = tuple[Operation, Value]
 """An op, and which of its operands is meant."""

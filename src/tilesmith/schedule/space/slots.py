@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, cast
 
-from tilesmith.exc import (
-    BarrierRequiresPersistent,
-    InvalidConfig,
-    InvalidConfigLength,
-    InvalidConfigValue,
-    MissingBlockSizes,
-)
+import tilesmith.exc as errors
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Dim, next_power_of_2
@@ -285,13 +279,15 @@ def check_value(key: str, slot: Slot, value: Any) -> Any:
         is_text = isinstance(value, str)
         near = get_close_matches(value, choices, n=1, cutoff=0.5) if is_text else []
         fix = f"did you mean {near[0]!r}?" if near else ""
-        raise InvalidConfigValue(key=key, value=repr(value), allowed=slot.valid.expects, fix=fix)
+        raise errors.InvalidConfigValue(
+            key=key, value=repr(value), allowed=slot.valid.expects, fix=fix
+        )
     if not slot.unusable or value not in slot.unusable:
         return value
     reason = slot.unusable[value]
     if "hl.barrier" in reason:
-        raise BarrierRequiresPersistent(pid_type=value)
-    raise InvalidConfig(
+        raise errors.BarrierRequiresPersistent(pid_type=value)
+    raise errors.InvalidConfig(
         problem=f"{key}={value!r} cannot be used: {reason}",
         fix=f"use {key}={slot.default!r}, or leave {key} out",
     )
@@ -305,12 +301,12 @@ def check_list(key: str, slots: tuple[Slot, ...], value: Any) -> list[Any]:
         value = [value]  # what stands alone is the only entry
     if not isinstance(value, (list, tuple)):
         entries = "entry" if len(slots) == 1 else "entries"
-        raise InvalidConfigValue(
+        raise errors.InvalidConfigValue(
             key=key, value=repr(value), allowed=f"a list of {len(slots)} {entries}"
         )
     items = list(cast("list[Any]", value))
     if key == "block_sizes" and len(items) < len(slots):
-        raise MissingBlockSizes(
+        raise errors.MissingBlockSizes(
             given=len(items), needed=len(slots), slots=[slot.label for slot in slots]
         )
     _check_surplus(key, slots, items)
@@ -326,7 +322,7 @@ def _check_surplus(key: str, slots: tuple[Slot, ...], items: list[Any]) -> None:
     if key in HINT_LISTS or all(_is_neutral(key, item) for item in surplus):
         return
     labels = [slot.label for slot in slots] or "nothing: this kernel has no such entries"
-    raise InvalidConfigLength(
+    raise errors.InvalidConfigLength(
         key=key,
         given=len(items),
         needed=len(slots),

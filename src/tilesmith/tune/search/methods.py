@@ -18,14 +18,7 @@ from typing import Any
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search.candidate_pool import (
-    CandidatePool,
-    Search,
-    SearchMethod,
-    SearchSpace,
-    jump,
-    neighbours,
-)
+from tilesmith.tune.search import candidate_pool
 from tilesmith.tune.search.classic_searches import (
     DifferentialEvolutionSearch,
     FiniteSearch,
@@ -53,14 +46,14 @@ class ModelFirstSearch:
 
     def __init__(
         self,
-        space: SearchSpace,
+        space: candidate_pool.SearchSpace,
         seed: int,
         *,
         max_seeds: int = 16,
         generation_size: int = 16,
         max_generations: int | None = None,
     ) -> None:
-        self._pool = CandidatePool(space, seed)
+        self._pool = candidate_pool.CandidatePool(space, seed)
         seeds = self._pool.seeds()
         self._seeds = seeds[:max_seeds]
         self._further_seeds = [candidate.config for candidate in seeds[max_seeds:]]
@@ -141,7 +134,7 @@ class ModelFirstSearch:
 
     def _new_near(self, config: Config) -> list[Config]:
         if config not in self._neighbours:
-            self._neighbours[config] = neighbours(self._pool, config)
+            self._neighbours[config] = candidate_pool.neighbours(self._pool, config)
         return list(filter(self._pool.is_new, self._neighbours[config]))
 
     def _near(self, num_centres: int) -> list[Config]:
@@ -162,7 +155,7 @@ class ModelFirstSearch:
             kept.append(drawn)
         centres = self._ranked()[:NUM_CENTRES]
         for _ in range(NUM_NEW_JUMPS if centres else 0):
-            landed = jump(self._pool, self._pool.rng.choice(centres))
+            landed = candidate_pool.jump(self._pool, self._pool.rng.choice(centres))
             if landed is not None and self._pool.is_new(landed):
                 jumps.append(landed)
         self._reservoir, self._jumps = kept, jumps[-RESERVOIR_SIZE:]
@@ -181,7 +174,7 @@ class ModelFirstSearch:
 class Method:
     """One entry of the table."""
 
-    make: Callable[..., Search]
+    make: Callable[..., candidate_pool.Search]
     ignored: tuple[str, ...] = ()
     """Options that are accepted, for the sake of existing scripts, and have no effect."""
     note: str = ""
@@ -223,7 +216,7 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-def make_method(name: str, options: Mapping[str, Any] | None = None) -> SearchMethod:
+def make_method(name: str, options: Mapping[str, Any] | None = None) -> candidate_pool.SearchMethod:
     """The method with its options; ValueError listing those allowed when one is unknown."""
     method = find_method(name)
     given, known = dict(options or {}), method.options

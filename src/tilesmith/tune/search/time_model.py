@@ -23,17 +23,10 @@ from tilesmith.tune.search.candidate_pool import structure_of
 
 Array = NDArray[np.float64]
 EXPECTED_EFFECTS = {
-    "block_sizes": 0.25,
-    "reduction_loops": 0.15,
-    "num_warps": 0.15,
-    "num_stages": 0.10,
-    "flatten_loops": 0.10,
-    "indexing": 0.08,
-    "pid_type": 0.08,
-    "cpu_threads": 0.20,
-    "cpu_unroll": 0.08,
-    "cpu_streaming_stores": 0.10,
-}
+    "block_sizes": 0.25, "reduction_loops": 0.15, "num_warps": 0.15, "num_stages": 0.10,
+    "flatten_loops": 0.10, "indexing": 0.08, "pid_type": 0.08,
+    "cpu_threads": 0.20, "cpu_unroll": 0.08, "cpu_streaming_stores": 0.10,
+}  # fmt: skip
 """Relative change of the time at one step, typically; of keys that change code most."""
 SMALL_EFFECT = 0.04
 OWN_EFFECT = 0.20

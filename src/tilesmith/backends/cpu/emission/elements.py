@@ -243,11 +243,7 @@ Results = Mapping[ir.Variable, Register]
 
 
 def emit_writes(
-    context: Context,
-    writes: Sequence[Write],
-    values: list[Register],
-    *,
-    is_streaming: bool = False,
+    context: Context, writes: Sequence[Write], values: list[Register], *, is_streaming: bool = False
 ) -> None:
     """One step's elements, in order. Whole vectors that stream must be aligned."""
     for item, value in zip(writes, values):
@@ -326,11 +322,7 @@ def _order(item: UpdateElement) -> str:
 
 
 def _emit_atomic(
-    builder: Builder,
-    item: UpdateElement,
-    pointer: Register,
-    x: Register,
-    expected: Register | None,
+    builder: Builder, item: UpdateElement, pointer: Register, x: Register, expected: Register | None
 ) -> Register:
     """Update the element at ``pointer``; gives what was there, in register form."""
     dtype = item.access.tensor.type.dtype
@@ -349,11 +341,7 @@ def _emit_atomic(
 
 
 def _exchange(
-    builder: Builder,
-    item: UpdateElement,
-    pointer: Register,
-    old: Register,
-    new: Register,
+    builder: Builder, item: UpdateElement, pointer: Register, old: Register, new: Register
 ) -> Register:
     """What was there, and whether it was ``old`` and is ``new`` now."""
     order = _order(item)

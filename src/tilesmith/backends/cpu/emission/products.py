@@ -193,10 +193,7 @@ def _accumulates(context: Context, product: Product) -> bool | Register:
 
 
 def _with_rhs(
-    context: Context,
-    product: Product,
-    number: Register | None,
-    emit: Callable[[View], None],
+    context: Context, product: Product, number: Register | None, emit: Callable[[View], None]
 ) -> None:
     """Emit the product with its right operand; whether that was packed may show late."""
     operand, builder = product.packed, context.builder

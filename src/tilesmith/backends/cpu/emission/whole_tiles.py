@@ -13,14 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from tilesmith.backends.cpu.emission import elements
 from tilesmith.backends.cpu.emission.context import NULL, Context
-from tilesmith.backends.cpu.emission.elements import (
-    Results,
-    constant,
-    register,
-    tile_position,
-    write_tile,
-)
 from tilesmith.backends.cpu.emission.nests import is_known_multiple
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
@@ -88,14 +82,14 @@ def _scan_line(context: Context, scan: Scan, lengths: list[Register]) -> None:
 
 def _element(context: Context, scan: Scan, kind: Accumulation, state: State) -> list[Register]:
     builder, dtype = context.builder, scan.value.dtype
-    x = register(context, scan.value)
+    x = elements.register(context, scan.value)
     new = kind.take(builder, list(state), x, index(0), None)
     value = round_to(builder, dtype, new[0]) if dtype.is_low_precision_float else new[0]
-    write_tile(context, scan.target, value, tile_position(context, scan.target))
+    elements.write_tile(context, scan.target, value, elements.tile_position(context, scan.target))
     return new
 
 
-def emit_combination(context: Context, combine: Combine) -> Results:
+def emit_combination(context: Context, combine: Combine) -> elements.Results:
     """All lines of the operands, as many at a time as there are lanes across them."""
     count = len(combine.space)
     outer = [axis for axis in range(count) if axis != combine.along]
@@ -137,7 +131,7 @@ class _Lines:
         is_open = builder.compare("sgt", rest, index(0))
         builder.if_else(is_open, lambda: lanes_at(end, builder.first_lanes(rest, width)))
 
-    def combine_line(self, context: Context) -> Results:
+    def combine_line(self, context: Context) -> elements.Results:
         builder, along = context.builder, self.combine.along
         if along is None:
             state = self._note(context, self._elements(context))
@@ -162,10 +156,10 @@ class _Lines:
 
     def _nothing(self, context: Context) -> State:
         pairs = zip(self.combine.others, self.combine.values)
-        return tuple(_spread(context, constant(context, x, v.dtype)) for x, v in pairs)
+        return tuple(_spread(context, elements.constant(context, x, v.dtype)) for x, v in pairs)
 
     def _elements(self, context: Context) -> State:
-        return tuple(_spread(context, register(context, x)) for x in self.combine.values)
+        return tuple(_spread(context, elements.register(context, x)) for x in self.combine.values)
 
     def _take(self, context: Context, state: State) -> State:
         given = zip(self.combine.args, (*state, *self._elements(context)))
@@ -178,19 +172,19 @@ class _Lines:
             self._write_all(context, state)
         return state
 
-    def _write_all(self, context: Context, state: State) -> Results:
+    def _write_all(self, context: Context, state: State) -> elements.Results:
         scalars: dict[Variable, Register] = {}
         for result, value in zip(self.combine.results, state):
             if isinstance(result, Variable):
                 scalars[result] = value
             elif isinstance(result, TilePlace):
-                write_tile(context, result, value, tile_position(context, result))
+                elements.write_tile(context, result, value, elements.tile_position(context, result))
         return scalars
 
 
 def _scalar(context: Context, variable: Variable) -> Register:
     known = context.scalars.get(variable)
-    return register(context, context.steps[variable]) if known is None else known
+    return elements.register(context, context.steps[variable]) if known is None else known
 
 
 def _spread(context: Context, x: Register) -> Register:
@@ -306,7 +300,7 @@ def _print_all(context: Context, element: Element, shape: Shape, label: str) -> 
 
 def _line(context: Context, element: Element, label: str, at: list[Register]) -> None:
     dtype = element.dtype
-    x = register(context, element)
+    x = elements.register(context, element)
     where = f"idx ({_places(at)}) " if at else ""
     program = _program(context)
     # C's spelling, with enough digits to tell any two floats apart.

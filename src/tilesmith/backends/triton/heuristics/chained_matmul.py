@@ -189,12 +189,7 @@ def attention_gradient_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     fastest = (rows.block,) if width < 128 else ()
     stages = 3 if bm * next_power_of_2(width) <= HELD_BY_SHARED else 2
     return [
-        GpuSeed(
-            sized((rows, bm), (columns, side)),
-            4 if is_small else 8,
-            depth,
-            fastest=fastest,
-        )
+        GpuSeed(sized((rows, bm), (columns, side)), 4 if is_small else 8, depth, fastest=fastest)
         for side, depth in ((bn, stages), (max(16, bn // 2), 3))
     ]
 

@@ -5,23 +5,7 @@ from __future__ import annotations
 from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal, triton_dtype
-from tilesmith.backends.triton.ops.accesses import (
-    BlockAccess,
-    Descriptor,
-    access_mask,
-    block_pointer,
-    boundary_check,
-    count_parts,
-    cover,
-    find_block_access,
-    find_descriptor,
-    from_descriptor,
-    has_block_pointer,
-    pointer,
-    restore_ones,
-    split_last,
-    to_descriptor,
-)  # fmt: skip  # fmt: skip
+from tilesmith.backends.triton.ops import accesses
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
@@ -33,14 +17,14 @@ _PLAIN = AccessOptions()
 
 def find_block(
     emitter: Emitter, op: Load | Store | Atomic, shape: Shape, indexing: str
-) -> BlockAccess | None:
+) -> accesses.BlockAccess | None:
     """The access as a block, where the schedule wants one and no lane is masked explicitly."""
     if indexing == "pointer" or op.mask is not None or is_elsewhere(op):
         return None
-    access = find_block_access(emitter, op.tensor, op.indices, shape)
+    access = accesses.find_block_access(emitter, op.tensor, op.indices, shape)
     if access is None or indexing != "block_ptr":
         return access
-    return access if has_block_pointer(emitter, access) else None
+    return access if accesses.has_block_pointer(emitter, access) else None
 
 
 def _emit_load(emitter: Emitter, op: Load) -> None:
@@ -50,35 +34,37 @@ def _emit_load(emitter: Emitter, op: Load) -> None:
     access = find_block(emitter, op, shape, options.indexing)
     expr = None
     if access is not None and options.indexing == "tensor_descriptor":
-        descriptor = find_descriptor(emitter, access)
+        descriptor = accesses.find_descriptor(emitter, access)
         if descriptor is not None:
-            expr = restore_ones(from_descriptor(emitter, access, descriptor), shape)
+            expr = accesses.restore_ones(
+                accesses.from_descriptor(emitter, access, descriptor), shape
+            )
     elif access is not None:
         expr = _load_block(emitter, op, access)
     emitter.define(op.result, expr or _load_pointers(emitter, op))
 
 
-def _load_block(emitter: Emitter, op: Load, access: BlockAccess) -> Expr:
-    checks = boundary_check(access)
+def _load_block(emitter: Emitter, op: Load, access: accesses.BlockAccess) -> Expr:
+    checks = accesses.boundary_check(access)
     if checks:
         checks.append('padding_option="zero"')
     name = _block_variable(emitter, op, access)
     shape = tuple(axis.dim for axis in access.tiles)
     loaded = call("tl.load", name, *checks, *_hints(emitter, op), shape=shape)
-    return restore_ones(loaded, op.result.tile.shape)
+    return accesses.restore_ones(loaded, op.result.tile.shape)
 
 
-def _block_variable(emitter: Emitter, op: Load | Store, access: BlockAccess) -> Expr:
+def _block_variable(emitter: Emitter, op: Load | Store, access: accesses.BlockAccess) -> Expr:
     hint = f"{emitter.expr(op.tensor)}_block"
-    return emitter.named(hint, block_pointer(emitter, access, op.indices))
+    return emitter.named(hint, accesses.block_pointer(emitter, access, op.indices))
 
 
 def _load_pointers(emitter: Emitter, op: Load) -> Expr:
-    address = pointer(emitter, op)
-    mask = access_mask(emitter, op, op.result.tile.shape)
+    address = accesses.pointer(emitter, op)
+    mask = accesses.access_mask(emitter, op, op.result.tile.shape)
     arguments = [str(address)]
     if mask is not None:
-        address = cover(emitter, address, mask.shape)
+        address = accesses.cover(emitter, address, mask.shape)
         arguments = [str(address), f"mask={mask}", f"other={_other(emitter, op)}"]
     return call("tl.load", *arguments, *_hints(emitter, op), shape=address.shape)
 
@@ -106,10 +92,10 @@ def _emit_store(emitter: Emitter, op: Store) -> None:
     access = find_block(emitter, op, op.value.tile.shape, options.indexing)
     cache = [f'cache_modifier="{options.cache_modifier}"'] if options.cache_modifier else []
     if access is not None and options.indexing == "tensor_descriptor":
-        parts = count_parts(emitter, access)
-        descriptor = find_descriptor(emitter, access, parts)
+        parts = accesses.count_parts(emitter, access)
+        descriptor = accesses.find_descriptor(emitter, access, parts)
         if descriptor is not None:
-            value = to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
+            value = accesses.to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
             _store_parts(emitter, descriptor, value, parts)
             return
     elif access is not None and access.tiles == access.axes[-len(access.shape) :]:
@@ -118,17 +104,21 @@ def _emit_store(emitter: Emitter, op: Store) -> None:
     _store_pointers(emitter, op, cache)
 
 
-def _store_parts(emitter: Emitter, descriptor: Descriptor, value: Expr, parts: int) -> None:
+def _store_parts(
+    emitter: Emitter, descriptor: accesses.Descriptor, value: Expr, parts: int
+) -> None:
     """Store a tile part by part: each needs only its share of shared memory."""
     shape = emitter.schedule.physical_shape(tuple(axis.dim for axis in descriptor.axes))
-    for number, part in enumerate(split_last(emitter, value, shape, parts)):
+    for number, part in enumerate(accesses.split_last(emitter, value, shape, parts)):
         place = descriptor.offsets(number * shape[-1] // parts)
         emitter.writer.statement(f"{descriptor.name}.store", [place, str(part)])
 
 
-def _store_block(emitter: Emitter, op: Store, access: BlockAccess, cache: list[str]) -> None:
+def _store_block(
+    emitter: Emitter, op: Store, access: accesses.BlockAccess, cache: list[str]
+) -> None:
     name, value = str(_block_variable(emitter, op, access)), str(emitter.exact(op.value))
-    emitter.writer.statement("tl.store", [name, value, *boundary_check(access), *cache])
+    emitter.writer.statement("tl.store", [name, value, *accesses.boundary_check(access), *cache])
 
 
 def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
@@ -136,12 +126,15 @@ def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
     if op.value.tile.dtype is F64:
         # Triton takes a number for fp32, so one of more digits must say its type.
         value = emitter.spelling.typed(value, F64)
-    address, masked = cover(emitter, pointer(emitter, op), shape), _masked(emitter, op)
+    address, masked = (
+        accesses.cover(emitter, accesses.pointer(emitter, op), shape),
+        _masked(emitter, op),
+    )
     emitter.writer.statement("tl.store", [str(address), str(value), *masked, *cache])
 
 
 def _masked(emitter: Emitter, op: Store | Atomic) -> list[str]:
-    mask = access_mask(emitter, op, op.value.tile.shape)
+    mask = accesses.access_mask(emitter, op, op.value.tile.shape)
     return [] if mask is None else [f"mask={mask}"]
 
 
@@ -188,7 +181,7 @@ def _has_instruction(kind: str, dtype: DType) -> bool:
 def _plain(emitter: Emitter, op: Atomic) -> Expr:
     _check(op, is_possible=_has_instruction(op.kind, op.value.tile.dtype))
     shape, dtype = op.result.tile.shape, op.value.tile.dtype
-    address = cover(emitter, pointer(emitter, op), shape)
+    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape)
     options = [*_masked(emitter, op), f'sem="{op.order}"']
     value = emitter.spelling.typed(emitter.expr(op.value), dtype)
     return call(f"tl.atomic_{op.kind}", address, value, *options, shape=shape)
@@ -199,9 +192,9 @@ def _compare_and_swap(emitter: Emitter, op: Atomic) -> Expr:
     assert op.expected is not None
     _check(op, is_possible=op.value.tile.dtype.bits >= 16)
     shape = op.result.tile.shape
-    address = cover(emitter, pointer(emitter, op), shape)
+    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape)
     expected, value = emitter.exact(op.expected), emitter.exact(op.value)
-    mask = access_mask(emitter, op, shape)
+    mask = accesses.access_mask(emitter, op, shape)
     if mask is not None:
         address = call("tl.where", mask, address, emitter.expr(op.tensor), shape=shape)
         value = call("tl.where", mask, value, expected, shape=shape)
@@ -212,7 +205,7 @@ def _in_words(emitter: Emitter, op: Atomic) -> Expr:
     """Bits of an element of 8 or 16 bits, through the aligned word of 32 that holds it."""
     shape, dtype = op.result.tile.shape, op.value.tile.dtype
     bits = max(dtype.bits, 8)
-    address = cover(emitter, pointer(emitter, op), shape).method("to", "tl.int64")
+    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape).method("to", "tl.int64")
     place = emitter.named("address", address)
     shift = emitter.named("shift", Expr(f"(({place} & 3) * 8).to(tl.uint32)"))
     value = emitter.exact(op.value).method("to", f"tl.uint{bits}")
@@ -242,10 +235,10 @@ def _emit_descriptor_atomic(emitter: Emitter, op: Atomic) -> bool:
         and op.value.tile.dtype in _DESCRIPTOR_ATOMICS.get(op.kind, ())
     )
     access = find_block(emitter, op, op.value.tile.shape, indexing) if is_possible else None
-    descriptor = None if access is None else find_descriptor(emitter, access)
+    descriptor = None if access is None else accesses.find_descriptor(emitter, access)
     if access is None or descriptor is None:
         return False
-    value = to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
+    value = accesses.to_descriptor(emitter, access, descriptor, emitter.exact(op.value))
     arguments = [descriptor.offsets(), str(value)]
     emitter.writer.statement(f"{descriptor.name}.atomic_{op.kind}", arguments)
     return True

@@ -350,7 +350,4 @@ def first_number(emitter: Emitter) -> Expr:
     return call("tl.atomic_add", last, 1, 'sem="relaxed"', 'scope="gpu"')
 
 
-RULES: Rules = {
-    GridBarrier: _emit_grid_barrier,
-    GroupBarrier: _emit_group_barrier,
-}
+RULES: Rules = {GridBarrier: _emit_grid_barrier, GroupBarrier: _emit_group_barrier}

@@ -15,11 +15,7 @@ from types import CodeType
 from typing import cast
 
 from tilesmith.exc import BaseError
-from tilesmith.frontend.source.functionalise import (
-    RUNTIME,
-    Functionaliser,
-    rebind_updated_names,
-)
+from tilesmith.frontend.source.functionalise import RUNTIME, Functionaliser, rebind_updated_names
 from tilesmith.frontend.source.names import bearing_name, bound_names, nested_codes
 from tilesmith.frontend.source.rewriting.jumps import without_early_returns
 from tilesmith.frontend.source.rewriting.patterns import without_match
