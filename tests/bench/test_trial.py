@@ -23,7 +23,7 @@ from tilesmith.bench.implementations import (
     load_function,
     preloaded_for,
 )
-from tilesmith.bench.job_rows import blank_row
+from tilesmith.bench.job_rows import MakeReference, blank_row
 from tilesmith.bench.plan import Options, make_plan
 from tilesmith.bench.reference import Reference, with_types, work_out
 from tilesmith.bench.row import Cause, Row, Status
@@ -261,7 +261,7 @@ def test_workers_make_a_quick_reference_themselves(
     monkeypatch.setattr(reference, "READ_BYTES_PER_S", 1e-9)
     for can_make_again, is_kept in ((True, False), (False, True)):
         path = tmp_path / f"{can_make_again}.pt"
-        worker.answer(worker.MakeReference(job, path, can_make_again))
+        worker.answer(MakeReference(job, path, can_make_again))
         assert (torch.load(path)["results"] is not None) is is_kept
         arguments = worker.make_arguments(double_operator(), job)
         found = worker.find_reference(path, CPU, double_operator(), arguments)

@@ -23,7 +23,7 @@ from examples import (
 )
 from examples import sum as row_sum
 from tests.gradients.compare import derive, present
-from tilesmith.gradients.scalar_derivatives import SCALAR_DERIVATIVES
+from tilesmith.gradients.tile_derivatives import SCALAR_DERIVATIVES
 from tilesmith.numerics.inputs import random_tensor
 
 

@@ -10,7 +10,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.gradients.compare import derive, present
-from tilesmith.gradients.scalar_derivatives import SCALAR_DERIVATIVES
+from tilesmith.gradients.tile_derivatives import SCALAR_DERIVATIVES
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS, ResultKind
 
 CONSTANT = {"floor", "ceil", "round", "trunc", "floordiv", "truncdiv"}

@@ -10,7 +10,7 @@ from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
 from tilesmith.gradients.activity import find_active, find_reinterpreted
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
-from tilesmith.gradients.own_grids import give_own_grids
+from tilesmith.gradients.own_grids import can_group, give_own_grids, group_rows
 from tilesmith.gradients.placement import (
     Mode,
     Placement,
@@ -20,7 +20,6 @@ from tilesmith.gradients.placement import (
 )
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
-from tilesmith.gradients.row_groups import can_group, group_rows
 from tilesmith.gradients.shifts import find_idle_maxima
 from tilesmith.gradients.tape import Forward, Tape, without_effects
 from tilesmith.gradients.terms import cotangent_dtype

@@ -29,10 +29,9 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import leaves
-from tilesmith.jit.staging.configs import StageConfigs, StageSession, num_slots
+from tilesmith.jit.staging.configs import StageConfigs, StagedSpec, StageSession, joined, num_slots
 from tilesmith.jit.staging.module import StageForm, staged_module, staged_text
 from tilesmith.jit.staging.source import StagedSource, StageSource, find_stages
-from tilesmith.jit.staging.spec import StagedSpec, joined
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
