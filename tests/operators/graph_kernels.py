@@ -68,6 +68,16 @@ def with_function(x: torch.Tensor, epilogue: Any = lambda acc: acc) -> torch.Ten
     return out
 
 
+def sum_of_all(x: torch.Tensor, *others: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        total = x[tile]
+        for other in others:
+            total = total + other[tile]
+        out[tile] = total * factor
+    return out
+
+
 def softmax(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):

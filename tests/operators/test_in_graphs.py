@@ -135,6 +135,16 @@ def test_functions_of_a_module_and_defaults_are_arguments(make: Any):
     torch.testing.assert_close(other(x), torch.relu(x * 3))
 
 
+def test_any_number_of_arguments_and_keywords(make: Any):
+    x, y, z = (torch.randn(8) for _ in range(3))
+    kernel = make(kernels.sum_of_all, x, y, z)
+    for given, factor in (((), 1.0), ((y,), 2.0), ((y, z), 3.0)):
+        torch.compiler.reset()
+        call = torch.compile(kernel, backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(call(x, *given, factor=factor), (x + sum(given)) * factor)
+    torch.testing.assert_close(torch.vmap(kernel)(x[None], y[None], z[None])[0], x + y + z)
+
+
 def test_a_graph_ends_where_a_kernel_cannot_be_an_operator(make: Any):
     kernel = make(kernels.view_of_argument, torch.ones(8))
 

@@ -167,7 +167,7 @@ class WorkerProcesses:
 
     def __init__(self, options: Options, folder: Path) -> None:
         self._kind = FreshPool if options.use_fresh_processes else BuildPool
-        self._variables = _variables(options, folder)
+        self._environment = _worker_environment(options, folder)
         self._pools: dict[tuple[float, tuple[str, ...]], BuildPool] = {}
         """By the time that a request may take, and what is imported before it."""
 
@@ -182,7 +182,7 @@ class WorkerProcesses:
                 jobs=1,
                 timeout_s=timeout_s,
                 preload=preload,
-                environment=self._variables,
+                environment=self._environment,
                 is_bare=False,
             )
         pool = self._pools[timeout_s, preload]
@@ -200,8 +200,8 @@ class WorkerProcesses:
             pool.close()
 
 
-def _variables(options: Options, folder: Path) -> Mapping[str, str]:
-    """Settings of workers: the backend, threads, caches in which nothing is found from before."""
+def _worker_environment(options: Options, folder: Path) -> Mapping[str, str]:
+    """Variables of workers: the backend, threads, caches in which nothing is found from before."""
     threads = str(torch.get_num_threads())
     found: dict[str, Any] = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
     found["TMPDIR"] = str(folder)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, commands
+from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, make_command_adder
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.kernel import Kernel
@@ -172,4 +172,4 @@ def _draw(axes: Any, drawn: Sequence[findings.ErrorStatistics], number: int, the
     axes.bar(places, shares, width, color=color, label=f"{item.output}, {item.implementation}")
 
 
-add_to = commands(accuracy=accuracy)
+add_to = make_command_adder(accuracy=accuracy)

@@ -28,7 +28,7 @@ from tilesmith.bench.run import Listener, run_plan
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
 from tilesmith.bench.timing import print_launch_costs
-from tilesmith.cli.flags import commands, options_of
+from tilesmith.cli.flags import make_command_adder, options_of
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
 from tilesmith.diagnostics.wording import counted
@@ -236,4 +236,4 @@ def style_of(row: Row) -> str:
     return "bold red" if row.owner is Owner.OURS else "yellow"
 
 
-add_to = commands(bench=bench)
+add_to = make_command_adder(bench=bench)

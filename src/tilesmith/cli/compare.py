@@ -26,7 +26,7 @@ from tilesmith.bench.compare import (
 )
 from tilesmith.bench.summary import GAP, PIPED_WIDTH, ending_text
 from tilesmith.bench.tables import plus_minus
-from tilesmith.cli.flags import commands
+from tilesmith.cli.flags import make_command_adder
 from tilesmith.cli.output import UNPRINTED, is_shown, tell
 from tilesmith.cli.results import load_results
 from tilesmith.diagnostics.wording import counted, number_text
@@ -185,4 +185,4 @@ def _moved_text(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * (ratio - 1):+.1f}%"
 
 
-add_to = commands(compare=run_compare)
+add_to = make_command_adder(compare=run_compare)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tilesmith.cli.flags import BoundFlags, commands
+from tilesmith.cli.flags import BoundFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
 from tilesmith.compiler.pipeline import TRACE, watch_stages
 from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
@@ -119,4 +119,4 @@ def _ranked_line(ranked: RankedConfig, width: int) -> str:
     return f"  {time} ms  {config_text(ranked.config)} ({ranked.reason})"
 
 
-add_to = commands(facts=facts, explain=explain)
+add_to = make_command_adder(facts=facts, explain=explain)

@@ -1,4 +1,4 @@
-"""Options of a command as a dataclass: commands that ask for the same things share them."""
+"""Options of a command as a dataclass, and the command that is made of them and a function."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class BoundFlags(KernelFlags):
         return kernel.bind(arguments, target=self.target or None)
 
 
-def commands(**runs: Callable[..., int]) -> Callable[[typer.Typer], None]:
+def make_command_adder(**runs: Callable[..., int]) -> Callable[[typer.Typer], None]:
     """What adds commands to an application, each a function from its flags to the exit code."""
 
     def add_to(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, commands
+from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
@@ -117,4 +117,4 @@ def _written(prefix: Path) -> list[Path]:
     return sorted(path for path in found if path.stat().st_size)
 
 
-add_to = commands(tune=tune)
+add_to = make_command_adder(tune=tune)

@@ -235,7 +235,7 @@ class Kernel(GraphKernel, DefinedKernel):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel."""
         if is_dynamo_compiling():  # False, unless Dynamo traces this
-            return self._in_graphs.call(args, kwargs)
+            return self._in_graphs.call_as_written(args, kwargs)
         if kwargs or len(args) != self._num_parameters:
             args = self.definition.arguments.normalize(*args, **kwargs)
         bound = self._finder.find(*args)
@@ -329,6 +329,7 @@ class Kernel(GraphKernel, DefinedKernel):
     def _forget(self) -> None:
         self._bound.clear()
         self._bound_elsewhere.clear()
+        self._backwards.clear()
         self._finder.forget()
 
 

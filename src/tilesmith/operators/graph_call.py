@@ -55,18 +55,38 @@ def plan_name(text: str) -> str:
 class GraphCalls:
     """Calls of one kernel that torch traces."""
 
-    def __init__(self, kernel: KernelHost, handle: str, defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        kernel: KernelHost,
+        handle: str,
+        defaults: Mapping[str, Any],
+        rest: int | None = None,
+    ) -> None:
         self.kernel = kernel
         self.handle = handle
         """The kernel in graphs: its module and name, by which another process finds it."""
         self.plans = Plans()
         self._names = tuple(kernel.parameters)
         self._defaults = dict(defaults)
+        self._rest = rest
+        """Which parameter takes all further positional arguments, if one does."""
         self._lock = threading.Lock()
 
-    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The result of a call in a graph. Dynamo runs this."""
-        values = self._placed(args, kwargs)
+    def call_as_written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of a call in a graph, with the arguments of the caller. Dynamo runs this."""
+        given = [*args]
+        if self._rest is not None and len(given) >= self._rest:
+            given = [*given[: self._rest], tuple(given[self._rest :])]
+        others = self._names[len(given) :]
+        return self.call([*given, *(self._value(name, kwargs) for name in others)])
+
+    def _value(self, name: str, kwargs: Mapping[str, Any]) -> Any:
+        if self._rest is not None and name == self._names[self._rest]:
+            return ()
+        return kwargs[name] if name in kwargs else self._defaults[name]
+
+    def call(self, values: Sequence[Any]) -> Any:
+        """The same with a value for each parameter."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
         new = torch.ops.tilesmith.call(
@@ -76,10 +96,6 @@ class GraphCalls:
         if plan.outside is not None:
             return plan.outside(*values)
         return result_of(plan.recipe, parts.tensors, new)
-
-    def _placed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        others = self._names[len(args) :]
-        return [*args, *(kwargs[n] if n in kwargs else self._defaults[n] for n in others)]
 
     def forget(self) -> None:
         """Make operators anew: the kernel is another one now."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -36,11 +35,12 @@ class GraphKernel:
         """Begin anew: what graphs know of it was of another definition."""
         function = self.definition.fn
         name = f"{function.__module__}:{function.__qualname__}"
-        parameters = self.definition.arguments.plain.parameters.values()
+        parameters = list(self.definition.arguments.plain.parameters.values())
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        self._backwards: WeakKeyDictionary[Any, DerivedBackward] = WeakKeyDictionary()
+        rest = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
+        self._backwards: dict[Any, DerivedBackward] = {}
         self._in_graphs = process_calls().add(
-            name, lambda handle: GraphCalls(host, handle, defaults)
+            name, lambda handle: GraphCalls(host, handle, defaults, rest)
         )
 
     def operator(self, args: tuple[Any, ...] | list[Any]) -> KernelOperator:
@@ -88,11 +88,11 @@ class GraphKernel:
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
         if is_traced() or any(map(_stands_for_another, tensors_in(args))):
-            return partial(self._in_graphs.call, args, {})
+            return partial(self._in_graphs.call, args)
         if not needs_gradient(args):
             return None
         if self.gradient is not None:
-            return partial(self._in_graphs.call, args, {})
+            return partial(self._in_graphs.call, args)
         bound = self._bound_alone(args)
         written = None if bound is None else bound.written_arguments
         check_gradients(self.definition, written, args)

@@ -73,7 +73,7 @@ _PALETTE = 1
 _BYTES_AT, _ROWS_AT, _CONFIGURATION_BYTES = 16, 48, 64
 
 
-def configure_tiles(builder: Builder) -> None:
+def configure_tile_registers(builder: Builder) -> None:
     """Make all tile registers 16 rows of 64 bytes; other code of the thread has none meanwhile."""
     content = [0] * _CONFIGURATION_BYTES
     content[0] = _PALETTE

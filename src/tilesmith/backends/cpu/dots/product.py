@@ -88,7 +88,7 @@ class _Product:
             builder.count_up(count, lambda i: self._emit_block(self._part(call, first, i)))
 
         if plan.uses_tiles:
-            micro_kernel.configure_tiles(builder)
+            micro_kernel.configure_tile_registers(builder)
         builder.loop(index(0), call.rows, index(plan.rows), rows)
         if plan.uses_tiles:
             # They slow down switches between threads.

@@ -101,7 +101,7 @@ class Emitter:
         if value in self.uses.inlined:
             self._exprs[value] = expr
             return
-        shared = self.variables.find(value)
+        shared = self.variables.find_name(value)
         name = shared or self.spelling.names.fresh(self.name_hint(value))
         final = self.spelling.conform(expr, value.tile) if shared else expr
         self.assign(name, final)
@@ -113,7 +113,7 @@ class Emitter:
 
     def bind(self, value: Value, name: str, shape: Shape | None = None) -> None:
         """Let a value live in a variable that has been (or is about to be) assigned."""
-        if self.variables.find(value) is None:
+        if self.variables.find_name(value) is None:
             self.variables.put(value, name)
         self._exprs[value] = Expr(name, shape=value.tile.shape if shape is None else shape)
 

@@ -1,4 +1,4 @@
-"""Where values are used in the emitted text, and which of them are written at their use.
+"""Where values are used in the emitted text, which are written there, and names of the others.
 
 Positions number the ops in program order. A value that is written at its use (inlined) passes its
 operands on to where that use stands, so positions tell when a Python variable is read last.
@@ -155,7 +155,7 @@ class Variables:
         self._contents: dict[str, list[Value]] = {}
         self._of: dict[Value, str] = {}
 
-    def find(self, value: Value) -> str | None:
+    def find_name(self, value: Value) -> str | None:
         """The variable a value has been given, if any."""
         return self._of.get(value)
 

@@ -153,12 +153,12 @@ class _ResultVariables:
 
 def _carried_name(emitter: Emitter, op: Operation, result: Value, before: Value) -> str:
     variables = emitter.variables
-    name = variables.find(result) or variables.try_continue(before, op)
+    name = variables.find_name(result) or variables.try_continue(before, op)
     if name is None:
         carried = op.regions()[-1].args[-len(op.results) :]
         hint = result.name or before.name or carried[op.results.index(result)].name
         name = emitter.spelling.names.fresh(hint or emitter.name_hint(result))
-    if variables.find(result) is None:
+    if variables.find_name(result) is None:
         variables.put(result, name)
     return name
 
@@ -267,7 +267,7 @@ def _emit_if(emitter: Emitter, op: If) -> None:
 def _result_name(emitter: Emitter, op: If, slot: int) -> str:
     variables = emitter.variables
     result = op.results[slot]
-    name = variables.find(result)
+    name = variables.find_name(result)
     if name is None:
         # Usually the arm that was not written hands on the value from before.
         for region in (op.otherwise, op.then):

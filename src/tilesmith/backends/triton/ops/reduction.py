@@ -226,7 +226,7 @@ def _emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
     for value, variable in zip(op.results, names):
         dtype = value.tile.dtype
         held = Expr(variable, shape=value.tile.shape)
-        if _carrier(dtype) == dtype and emitter.variables.find(value) is None:
+        if _carrier(dtype) == dtype and emitter.variables.find_name(value) is None:
             emitter.bind(value, variable)
         else:
             emitter.define(value, convert(held, _carrier(dtype), dtype))

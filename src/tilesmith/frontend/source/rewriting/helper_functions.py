@@ -49,7 +49,7 @@ def rewritten_helper(code: CodeType) -> CodeType | None:
         body = without_match(tree.body, lambda _: cast("BaseError", _NoFormError()))
     except _NoFormError:
         return None
-    return _compiled(tree, body, code)
+    return _rewritten_code(tree, body, code)
 
 
 def _parsed(code: CodeType) -> ast.FunctionDef | None:
@@ -73,7 +73,8 @@ def _parsed(code: CodeType) -> ast.FunctionDef | None:
     return None
 
 
-def _compiled(tree: ast.FunctionDef, body: list[ast.stmt], code: CodeType) -> CodeType:
+def _rewritten_code(tree: ast.FunctionDef, body: list[ast.stmt], code: CodeType) -> CodeType:
+    """Code of the helper with its control flow as calls of the runtime; uses up the tree."""
     arguments = [node for node in ast.walk(tree.args) if isinstance(node, ast.arg)]
     parameters = [argument.arg for argument in arguments]
     for argument in arguments:
