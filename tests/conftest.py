@@ -95,6 +95,10 @@ SHARES = (
     Share("test_ports_against_fp64.py", "test_one_kernel", 3, SAME_PATHS, "port"),
     Share("test_ports_against_fp64.py", "test_random_config", 6, MORE_SEEDS),
     Share("test_ports_on_hopper.py", "test_default_code", 3, SAME_PATHS),
+    Share("test_on_the_cpu.py", "test_small_tiles", 2, SAME_PATHS, "case"),
+    Share("test_gallery.py", "test_the_gradient_is_that", 4, SAME_PATHS, "case"),
+    Share("test_against_handwritten.py", "test_both_are_within", 3, SAME_PATHS),
+    Share("test_gradcheck.py", "test_the_gradient_is_that", 3, SAME_PATHS, "name"),
     Share("test_opcheck.py", "test_gallery", 6, SAME_PATHS, "case"),
     Share("test_fact_text.py", "test_every_example", 4, SAME_PATHS, "name"),
 )

@@ -38,7 +38,7 @@ def own_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         found = child_environment(changes)
         return {name: value for name, value in found.items() if name != "PYTEST_CURRENT_TEST"}
 
-    monkeypatch.setattr("tilesmith.lab.processes.idle.child_environment", without_test)
+    monkeypatch.setattr("tilesmith.lab.processes.build_pool.child_environment", without_test)
 
 
 @pytest.fixture
