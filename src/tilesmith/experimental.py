@@ -50,7 +50,11 @@ def backward(
         if tensor.is_floating_point()
     ]
     result = floats[0] if len(floats) == 1 else tuple(floats)
-    return (result, derived.source, _triton_code(derived)) if return_code else result
+    if not return_code:
+        return result
+    # Scripts find the kernel in the text by this name, whatever the forward is called.
+    text = f"{derived.source}\nbackward_kernel = {kernel.name}_backward\n"
+    return result, text, _triton_code(derived)
 
 
 def _triton_code(derived: DerivedBackward) -> str:

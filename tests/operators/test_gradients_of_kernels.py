@@ -152,6 +152,7 @@ def test_gradients_by_a_call():
     found, source, module = helion.experimental.backward(kernel, grad, x, return_code=True)
     torch.testing.assert_close(found, y.grad)
     assert "def softmax_backward(" in source
+    assert source.endswith("backward_kernel = softmax_backward\n")
     assert "@triton.jit" in module
     with pytest.raises(helion.exc.AutodiffNotSupported, match="2 gradients are given"):
         helion.experimental.backward(kernel, (grad, grad), x)
