@@ -186,47 +186,26 @@ class ProcessCalls:
                 raise errors.KernelNotFound(handle=handle, module=module, name=name)
         return found
 
-    def _call(
-        self,
-        tensors: list[torch.Tensor],
-        integers: list[int],
-        floats: list[float],
-        kernel: str,
-        structure: str,
-    ) -> list[torch.Tensor]:
+    def _call(self, *given: Any) -> list[torch.Tensor]:
+        *leaves, kernel, structure = given
         calls = self.find(kernel)
         if calls.find_plan(structure) is None:
-            torch.ops.tilesmith.plan(tensors, integers, floats, kernel, structure)
+            torch.ops.tilesmith.plan(*given)
         plan = calls.find_plan(structure)
         assert plan is not None
-        if plan.operator is None:
-            return []
-        return plan.operator(Parts(tensors, integers, floats))
+        return [] if plan.operator is None else plan.operator(Parts(*leaves))
 
-    def _plan(
-        self,
-        tensors: list[torch.Tensor],
-        integers: list[int],
-        floats: list[float],
-        kernel: str,
-        structure: str,
-    ) -> list[torch.Tensor]:
-        self.find(kernel).plan(structure, Parts(tensors, integers, floats))
+    def _plan(self, *given: Any) -> list[torch.Tensor]:
+        *leaves, kernel, structure = given
+        self.find(kernel).plan(structure, Parts(*leaves))
         return []
 
-    def _plan_on_meta(
-        self,
-        tensors: list[torch.Tensor],
-        integers: list[int],
-        floats: list[float],
-        kernel: str,
-        structure: str,
-    ) -> list[torch.Tensor]:
+    def _plan_on_meta(self, tensors: list[torch.Tensor], *others: Any) -> list[torch.Tensor]:
         """Host code may compute: what has memory is left alone."""
         shadows = [
             torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors
         ]
-        return self._plan(shadows, integers, floats, kernel, structure)
+        return self._plan(shadows, *others)
 
 
 @cache
