@@ -78,12 +78,15 @@ class TensorDescription:
     """Python expressions over parameter names; the contiguous dimension is the last."""
     strides: tuple[int, ...]
     block: tuple[int, ...]
+    layout: str = ""
+    """How a block lies in shared memory, where the kernel says so itself (in Gluon)."""
 
     @property
     def call(self) -> str:
         """How the host makes it."""
         shape = ", ".join(self.shape)
-        return f"TensorDescriptor({self.tensor}, [{shape}], {[*self.strides]}, {[*self.block]})"
+        given = [self.tensor, f"[{shape}]", str([*self.strides]), str([*self.block]), self.layout]
+        return f"TensorDescriptor({', '.join(filter(None, given))})"
 
 
 class LazyText:

@@ -73,14 +73,18 @@ class MultiFormSpec(ConfigSpec):
     @cached_property
     def others(self) -> dict[str, ConfigSpec]:
         """The specifications of the function's other forms, by name."""
+        allowed = self.kernel.allow_warp_specialize
+        ways = {
+            name: ConfigSpec(self.function, rules, self.tunables, allow_warp_specialize=allowed)
+            for name, rules in self.rules.other_ways(self.kernel).items()
+        }
         if not self.rules.has_row_forms or self.facts.epilogue is None:
-            return {}
+            return ways
         # Programs that wait must leave room for those they wait for.
         has_room = self.target.num_sms >= LEAST_SMS_FOR_GROUPS
-        allowed = self.kernel.allow_warp_specialize
         names = [name for name in FORMS if name != EXCHANGE or has_room]
         split = {name: self._split(self.function, name) for name in names}
-        return {
+        return ways | {
             name: ConfigSpec(form, self.rules, self.tunables, allow_warp_specialize=allowed)
             for name, form in split.items()
             if form is not None
@@ -239,6 +243,7 @@ def resolve_schedule(
         num_sm_multiplier=values.num_sm_multiplier,
         maxnreg=values.maxnreg,
         store_parts=values.epilogue_subtile or 1,
+        form=spec.rules.form,
         backend_options={key: values[key] for key in spec.rules.option_keys if values.get(key)},
         cpu=CpuOptions(
             threads=values.cpu_threads,

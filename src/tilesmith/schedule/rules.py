@@ -147,6 +147,8 @@ class ScheduleRules:
     model_type = KernelModel
     has_row_forms = False
     """Whether rows of products that are reduced may be split over programs (``structure=``)."""
+    form = ""
+    """The ``structure`` that these rules are of, where it is another way to run the function."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -218,6 +220,10 @@ class ScheduleRules:
     def may_be_first_form(self, name: str, facts: Facts) -> bool:
         """Whether a form of the kernel may be its default."""
         return True
+
+    def other_ways(self, kernel: TargetedKernel) -> Mapping[str, ScheduleRules]:
+        """Rules of other ways to run the same function, by the ``structure`` that names them."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,8 @@ class Schedule:
     store_parts: int = 1
     """In how many parts a tile is stored through a descriptor."""
     reserved_sms: int = 0
+    form: str = ""
+    """Another way to run the function, as the Config's ``structure`` names it."""
     backend_options: Mapping[str, int | bool | str] = field(
         default_factory=dict[str, "int | bool | str"]
     )

@@ -43,6 +43,9 @@ from tilesmith.backends.triton.ops.program_ids import (
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
+from tilesmith.backends.triton.warp_roles.emitter import WARPS_PER_GROUP
+from tilesmith.backends.triton.warp_roles.module import REGISTERS, RoleModule
+from tilesmith.backends.triton.warp_roles.plan import Refusal, plan_roles
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
@@ -51,7 +54,7 @@ from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.traversal import definitions, walk_function
 from tilesmith.ir.types import Dim, TileType, Value
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import Schedule
@@ -86,6 +89,8 @@ def emit(
 
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
+    if schedule.form:
+        return _emit_roles(function, schedule)
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = triton_version or _installed_version()
     with emitter.writer.indented():
@@ -108,6 +113,32 @@ def emit(
         least_sms=LEAST_SMS_FOR_GROUPS if find_tickets(function) is not None else 0,
     )
     return replace(artifact, source=_source(artifact, emitter))
+
+
+def _emit_roles(function: Function, schedule: Schedule) -> Artifact:
+    """The module of a kernel whose warps have roles, in Gluon."""
+    plan = plan_roles(function)
+    if isinstance(plan, Refusal):
+        raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
+    name = f"_{spelling.identifier(function.name).lstrip('_')}"
+    module = RoleModule(function, schedule, plan, RULES, name)
+    device_text, names = module.text, spelling.Spelling(function, schedule).parameter_names
+    host = _HostExpressions(names, definitions(function.body), schedule.symbols)
+    descriptions = module.needs.descriptions.items()
+    artifact = Artifact(
+        name=name,
+        source="",
+        parameters=tuple(launch_parameter(p, names[p.value]) for p in function.parameters),
+        constexprs=tuple(module.needs.constexprs.items()),
+        grid=_launch_grid(function, schedule, host),
+        options={"num_warps": WARPS_PER_GROUP, "maxnreg": REGISTERS[module.groups][0]},
+        target=schedule.target,
+        backend=NAME,
+        descriptions=tuple(replace(item, name=name) for item, name in descriptions),
+    )
+    tail = SourceWriter()
+    _write_launch(artifact, tail)
+    return replace(artifact, source=f"{device_text}\n\n{tail.text()}")
 
 
 @lru_cache(maxsize=1)

@@ -93,8 +93,16 @@ def signature(artifact: Artifact) -> dict[str, str]:
         types[parameter.name] = f"*{name}" if parameter.is_tensor else name
     for description in artifact.descriptions:
         element = SIGNATURE_DTYPES[DTYPES_BY_NAME[description.dtype]]
-        types[description.name] = f"tensordesc<{element}{[*description.block]}>"
+        layout = f",{_layout(description)!r}" if description.layout else ""
+        types[description.name] = f"tensordesc<{element}{[*description.block]}{layout}>"
     return {**types, **{name: "constexpr" for name, _ in artifact.constexprs}}
+
+
+def _layout(description: TensorDescription) -> Any:
+    """How blocks lie in shared memory, as Gluon describes it."""
+    from triton.experimental.gluon import language as gl
+
+    return eval(description.layout, {"__builtins__": {}, "gl": gl})
 
 
 def compile_artifact(
@@ -183,10 +191,14 @@ def specialize(artifact: Artifact, arguments: Mapping[str, LaunchArgument], func
 
 def _described(description: TensorDescription, arguments: Mapping[str, LaunchArgument]) -> Any:
     """What stands for a descriptor; Triton asks it for the element type and the block."""
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
     from triton.tools.tensor_descriptor import TensorDescriptor
 
+    kind: Any = GluonDescriptor if description.layout else TensorDescriptor
     # The constructor wants a real tensor.
-    made = TensorDescriptor.__new__(TensorDescriptor)
+    made = kind.__new__(kind)
+    if description.layout:
+        made.layout = _layout(description)
     made.base = arguments[description.tensor]
     made.block_shape = [*description.block]
     made.shape = made.strides = [*description.strides]
@@ -259,9 +271,11 @@ def _gpu(target: Target) -> Any:
 def _compile(function: Any, target: Target, words: Words) -> Any:
     import triton
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
 
     *described, options = words
-    source = ASTSource(function, *described)
+    kind: Any = GluonASTSource if function.is_gluon() else ASTSource
+    source = kind(function, *described)
     with warnings.catch_warnings():
         # We emit block pointers only for versions that still have them.
         warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")

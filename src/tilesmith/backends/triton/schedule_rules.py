@@ -36,12 +36,15 @@ from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
+from tilesmith.backends.triton.warp_roles.plan import Refusal, plan_roles
+from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
+from tilesmith.backends.triton.warp_roles.rules import WarpRoleRules, fits_form
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.model.estimates import Device
-from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
+from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
     MAX_SEARCHED_BLOCK,
     KernelSlots,
@@ -50,6 +53,7 @@ from tilesmith.schedule.space.sizes import (
 )
 from tilesmith.targets import Target
 
+HOPPER = 90
 MAX_TILE_ELEMENTS = 1 << 20
 """The most elements that Triton allows in one tile."""
 PROGRAMS_PER_SM = 64
@@ -251,6 +255,16 @@ class TritonRules(ConfigConditions):
     @override
     def variants(self, kernel: TargetedKernel, seed: Seed) -> Iterable[Seed]:
         return _variants(kernel, seed) if isinstance(seed, GpuSeed) else ()
+
+    @override
+    def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
+        """Warps with roles, where the device has what they need and the kernel lets them."""
+        if self.target.kind != "cuda" or self.target.capability != HOPPER:
+            return {}
+        plan = plan_roles(kernel.outline.function)
+        if isinstance(plan, Refusal) or fits_form(kernel, plan) is not None:
+            return {}
+        return {WARP_ROLES: WarpRoleRules(self.target, self.sizes, plan)}
 
     @override
     def may_be_first_form(self, name: str, facts: Facts) -> bool:

@@ -239,8 +239,14 @@ def _descriptors(artifact: Artifact) -> list[Descriptors]:
         return []
     from triton.tools.tensor_descriptor import TensorDescriptor
 
+    scope: dict[str, Any] = {"TensorDescriptor": TensorDescriptor}
+    if any(item.layout for item in artifact.descriptions):
+        from triton.experimental.gluon import language as gl
+        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+
+        scope = {"TensorDescriptor": GluonDescriptor, "gl": gl}
     names = [parameter.name for parameter in artifact.parameters]
-    return [Descriptors(item, names, TensorDescriptor) for item in artifact.descriptions]
+    return [Descriptors(item, names, scope) for item in artifact.descriptions]
 
 
 def _check_room(artifact: Artifact, device: torch.device) -> None:
@@ -368,15 +374,17 @@ class Address:
 
 
 class Descriptors:
-    """Descriptors of one parameter; ``kind`` is Triton's class of them.
+    """Descriptors of one parameter; ``scope`` has Triton's class of them.
 
     Triton checks what it is given, which takes longer than all else about a launch: descriptors
     that passed serve again wherever address and sizes are the same. No tensor is kept alive.
     """
 
-    def __init__(self, description: TensorDescription, names: Sequence[str], kind: Any) -> None:
+    def __init__(
+        self, description: TensorDescription, names: Sequence[str], scope: dict[str, Any]
+    ) -> None:
         text = f"lambda {', '.join(names)}: {description.call}"
-        self.construct = eval(text, {"TensorDescriptor": kind})
+        self.construct = eval(text, scope)
         """A descriptor of the tensor itself, made from all parameters."""
         self.kept: dict[Hashable, Any] = {}
 

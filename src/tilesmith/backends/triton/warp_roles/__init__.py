@@ -1,0 +1,1 @@
+"""Kernels whose warps have roles: one copies tiles, groups of four compute (Gluon, Hopper)."""

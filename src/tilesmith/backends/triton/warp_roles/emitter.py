@@ -1,0 +1,208 @@
+"""The walk over the ops that a group of warps runs: as plain Triton, with layouts, in Gluon.
+
+Rules of ops are those of the backend. What differs is here: rows are those of the group, tiles of
+indices are written where they are used, since each use may have another layout, and a value that
+lies elsewhere in registers is converted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from typing_extensions import override
+
+from tilesmith.backends.triton.emission.axes import Axis, AxisScope
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Expr, Spelling, call
+from tilesmith.backends.triton.warp_roles.layouts import Layout, without_axes
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region, Trait
+from tilesmith.ir.ops.control_flow import Grid, Loop
+from tilesmith.ir.ops.memory import Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import ExpandDims
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import Dim, Value
+from tilesmith.schedule.schedule import Schedule
+
+ROWS, GROUP = "ROWS", "group"
+"""Rows of a group, and which one it is: names in the emitted module."""
+RESERVED_NAMES = (
+    *(ROWS, GROUP, "gl", "gluon", "tma", "mbarrier", "turns", "turn", "step", "STAGES", "GROUPS"),
+    *("fence_async_shared", "warpgroup_mma", "warpgroup_mma_wait"),
+)
+WARPS_PER_GROUP = 4
+
+_GLUON_NAMES = (
+    *("abs", "arange", "bfloat16", "cdiv", "ceil", "constexpr", "cos", "div_rn", "erf", "exp"),
+    *("exp2", "float16", "float32", "float64", "float8e4nv", "float8e5", "floor", "fma", "full"),
+    *("int1", "int16", "int32", "int64", "int8", "load", "log", "log2", "max", "maximum", "min"),
+    *("minimum", "num_programs", "pointer_type", "program_id", "reduce", "rsqrt", "sin", "sqrt"),
+    *("sqrt_rn", "static_range", "store", "sum", "uint16", "uint32", "uint64", "uint8", "umulhi"),
+    *("where", "zeros"),
+)
+"""What Gluon has under the same name; the rest of ``triton.language`` works in it as it is."""
+_TO_GLUON = re.compile(rf"\btl\.({'|'.join(_GLUON_NAMES)})\b")
+
+
+def num_groups(schedule: Schedule) -> int:
+    """Groups of four warps that compute; one more warp copies."""
+    return schedule.num_warps // WARPS_PER_GROUP
+
+
+def in_gluon(text: str) -> str:
+    """Emitted Triton with the names of Gluon."""
+    return _TO_GLUON.sub(r"gl.\1", text).replace("tl.range(", "range(")
+
+
+@dataclass
+class _InlineAxis(Axis):
+    """An axis whose indices are written at each use: every use may have its own layout."""
+
+    offset: str = ""
+    """What the group adds to the first index."""
+
+    @override
+    def indices(self, spelling: Spelling) -> Expr:
+        start = self.start if not self.offset else self.start + Expr(self.offset)
+        return (start + call("tl.arange", 0, spelling.dim(self.dim))).with_shape((self.dim,))
+
+    @override
+    def mask(self, spelling: Spelling) -> Expr:
+        return self.indices(spelling).infix("<", self.end)
+
+
+class _InlineScope(AxisScope):
+    @override
+    def slice_axis(self, dim: Dim) -> Axis:
+        found = super().slice_axis(dim)
+        return _inline(found, "")
+
+
+def _inline(axis: Axis, offset: str) -> _InlineAxis:
+    return _InlineAxis(
+        axis.dim,
+        axis.suffix,
+        axis.start,
+        axis.end,
+        axis.is_partial,
+        axis.place,
+        axis.moment,
+        axis.start_value,
+        axis.end_value,
+        offset=offset,
+    )
+
+
+class _RowSpelling(Spelling):
+    """Tiles have the rows of one group; the block itself has those of all groups."""
+
+    def __init__(self, function: Function, schedule: Schedule, rows: str, num_rows: int) -> None:
+        super().__init__(function, schedule)
+        self._rows = rows
+        self._num_rows = num_rows
+        self.names.reserve(RESERVED_NAMES)
+
+    @override
+    def block_name(self, block: str) -> str:
+        name = super().block_name(block)
+        if block == self._rows:
+            self.needs.constants[name] = self._num_rows
+        return name
+
+    @override
+    def _factor(self, factor: int | str) -> str:
+        return ROWS if factor == self._rows else super()._factor(factor)
+
+
+class RoleEmitter(Emitter):
+    """The state of emitting what one role runs."""
+
+    def __init__(
+        self,
+        function: Function,
+        schedule: Schedule,
+        rules: Rules,
+        rows: str,
+        layouts: Mapping[Value, Layout],
+    ) -> None:
+        # What is known of tiles that may be partial is about those of all groups together.
+        super().__init__(function, schedule, rules)
+        self.rows = rows
+        """The block whose rows groups share."""
+        self.tile_body: Callable[[], None] | None = None
+        """Emits what the role runs for one tile of the grid."""
+        self._layouts = layouts
+        self._wanted: Layout | None = None
+        num_rows = schedule.symbols[rows]
+        own = {**schedule.symbols, rows: num_rows // num_groups(schedule)}
+        self.schedule = replace(schedule, symbols=own)
+        self.spelling = _RowSpelling(function, self.schedule, rows, num_rows)
+        self.scope = _InlineScope(self.spelling, self.writer)
+        self.scope.reserve_slices()
+        # Tiles of indices and constants have no layout that they could keep in a variable.
+        for op in walk_function(function):
+            is_free = Trait.PURE in op.traits and not any(v in layouts for v in op.results)
+            if is_free and not op.regions():
+                self.uses.inlined.update(v for v in op.results if v.tile.rank)
+
+    @override
+    def axis(self, op: Grid | Loop, position: int, start: Expr) -> Axis:
+        is_shared = op.blocks[position] == self.rows
+        offset = f"{GROUP} * {ROWS}" if is_shared else ""
+        return _inline(super().axis(op, position, start), offset)
+
+    @override
+    def region(self, region: Region) -> None:
+        if self.tile_body is None:
+            super().region(region)
+        else:
+            self.tile_body()
+
+    @override
+    def op(self, op: Operation) -> None:
+        before, self._wanted = self._wanted, self._layout_for(op)
+        super().op(op)
+        self._wanted = before
+
+    def _layout_for(self, op: Operation) -> Layout | None:
+        """The layout that an op's operands are read in."""
+        if isinstance(op, Reduce):
+            return self._layouts.get(op.x)
+        if isinstance(op, Store):
+            return self._layouts.get(op.value)
+        return self._layouts.get(op.results[0]) if op.results else None
+
+    @override
+    def expr(self, value: Value) -> Expr:
+        if self._is_plain(value):
+            return super().expr(value)
+        if value in self.uses.inlined:
+            return self._inlined(value)
+        expr = super().expr(value)
+        home, wanted = self._layouts.get(value), self._wanted
+        if home is None or wanted is None or home == wanted:
+            return expr
+        return call("gl.convert_layout", expr, wanted, shape=expr.shape)
+
+    def _is_plain(self, value: Value) -> bool:
+        return value in self.spelling.parameter_names or not value.tile.rank
+
+    def _inlined(self, value: Value) -> Expr:
+        """Written anew at each use, in the layout of that use."""
+        op, before = self.uses.defining[value], self._wanted
+        if isinstance(op, ExpandDims) and before is not None:
+            self._wanted = without_axes(before, op.axes)
+        self._exprs.pop(value, None)
+        self._apply_rule(op)
+        self._wanted = before
+        return self._exprs[value]
+
+    def in_layout(self, value: Value, layout: Layout | None) -> Expr:
+        """A whole tile in the given layout."""
+        before, self._wanted = self._wanted, layout
+        found = self.exact(value)
+        self._wanted = before
+        return found

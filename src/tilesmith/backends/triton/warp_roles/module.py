@@ -1,0 +1,290 @@
+"""The Gluon functions of a kernel with warp roles: one that loads, one that computes, the entry.
+
+A function, its schedule and its plan go in. Text comes out, and what it refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.emission.axes import start_name
+from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.spelling import Needs, triton_dtype
+from tilesmith.backends.triton.ops.program_ids import emit_body
+from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.copies import CopiedTile, find_copy
+from tilesmith.backends.triton.warp_roles.emitter import (
+    GROUP,
+    ROWS,
+    RoleEmitter,
+    in_gluon,
+    num_groups,
+)
+from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS, KEPT, Ring, find_rings
+from tilesmith.backends.triton.warp_roles.roles import (
+    ComputeRole,
+    Shared,
+    StepFunction,
+    bound_axes,
+    emit_copies,
+)
+from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.ir.function import Function
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.types import Value
+from tilesmith.schedule.config import is_persistent
+from tilesmith.schedule.schedule import Schedule
+
+REGISTERS = {1: (240, [24]), 2: (168, [240, 24]), 3: (128, [160, 160, 24])}
+"""By number of groups: registers of a thread at the launch, then those of all groups but the first
+and of the warp that loads. The first group has what is left: as many as the others."""
+SHARED_BYTES = 227 << 10
+"""Of one program on Hopper."""
+BARRIER_BYTES = 1 << 10
+
+IMPORTS = """
+import torch
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+"""
+
+
+@dataclass
+class RoleModule:
+    """Device functions of one kernel under one schedule, and all that they refer to."""
+
+    function: Function
+    schedule: Schedule
+    plan: RolePlan
+    rules: Rules
+    name: str
+    needs: Needs = field(default_factory=Needs)
+
+    def __post_init__(self) -> None:
+        self.groups = num_groups(self.schedule)
+        self.layouts: Mapping[Value, Layout] = find_layouts(self.plan, self.schedule.physical)
+        self._tiles: dict[Load, CopiedTile] = {}
+        self._staged: dict[str, CopiedTile] = {}
+        """Buffers that results are stored through, by name."""
+
+    @property
+    def text(self) -> str:
+        """Constants and functions; the last function is the one that is launched."""
+        loader, worker, between = (self._emitter() for _ in range(3))
+        loads = self._role(loader, lambda: self._emit_loads(loader))
+        parts = [f"{BARRIER_FUNCTIONS.strip()}\n"]
+        step = self._make_step(between)
+        if step is not None:
+            parts.append(self._function(step.name, step.parameters, step.emit()))
+        role = ComputeRole(worker, self._shared, step)
+        computed = self._role(worker, role.emit)
+        for emitter in (loader, worker, between):
+            self._take(emitter.spelling.needs)
+        resources = [*self._constexprs, *self.needs.descriptions.values(), *self._resource_names]
+        common = [*self._parameters, *resources]
+        parts.append(self._function(f"{self.name}_load", self._typed(common), loads))
+        group = f"{GROUP}: gl.constexpr"
+        parts.append(self._function(f"{self.name}_compute", [group, *self._typed(common)], computed))
+        entry = [*self._parameters, *self.needs.descriptions.values(), *self._constexprs]
+        parts.append(self._function(self.name, self._typed(entry), self._entry(common)))
+        return in_gluon("\n\n".join([self._head(), *parts]))
+
+    def _emitter(self) -> RoleEmitter:
+        rules: Rules = {**self.rules, Store: self._emit_store}
+        return RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
+
+    @property
+    def _parameters(self) -> list[str]:
+        """Of the kernel: every function has them, under the same names."""
+        return list(self._emitter().spelling.parameter_names.values())
+
+    @property
+    def _constexprs(self) -> list[str]:
+        return list(self.needs.constexprs)
+
+    def _typed(self, names: Sequence[str]) -> list[str]:
+        return [f"{n}: gl.constexpr" if n in self.needs.constexprs else n for n in names]
+
+    def _role(self, emitter: RoleEmitter, emit_tile: Callable[[], None]) -> str:
+        """The body of a role: ids of programs and tiles, then what it does for each tile."""
+        emitter.tile_body = emit_tile
+        with emitter.writer.indented():
+            emitter.writer.line("step = 0")
+            if self.plan.kept:
+                emitter.writer.line("piece = 0")
+            emit_body(emitter)
+        return emitter.writer.text()
+
+    def _emit_loads(self, emitter: RoleEmitter) -> None:
+        loop = self.plan.loop
+        start = start_name(loop.blocks[0], loop.body.args[0])
+        emitter.bind(loop.body.args[0], start)
+        with bound_axes(emitter, self.plan):
+            for load in (*self.plan.kept, *self.plan.ring):
+                tile = find_copy(emitter, load)
+                if tile is None:
+                    raise InternalError(loc=load.loc, problem="no copy engine for this load")
+                self._tiles[load] = tile
+        emit_copies(emitter, self._shared)
+
+    @property
+    def _rings(self) -> dict[str, Ring]:
+        is_looped = is_persistent(self.schedule.pid_type)
+        rings = find_rings(self.plan, 2 if is_looped else 1)
+        return rings if self._bytes(rings) <= SHARED_BYTES else find_rings(self.plan, 1)
+
+    def _bytes(self, rings: Mapping[str, Ring]) -> int:
+        return BARRIER_BYTES + sum(
+            self._count(load, ring) * self._tiles[load].num_bytes
+            for ring in rings.values()
+            for load in ring.loads
+        )
+
+    def _count(self, load: Load, ring: Ring) -> int:
+        """Buffers of a load."""
+        length = self.schedule.num_stages if ring.length == "STAGES" else int(ring.length)
+        return length * (self.groups if self._tiles[load].has_group_rows else 1)
+
+    @property
+    def _shared(self) -> Shared:
+        return Shared(self.plan, self._rings, self._tiles, self.layouts, self.groups)
+
+    def _make_step(self, emitter: RoleEmitter) -> StepFunction | None:
+        if not self.plan.early:
+            return None
+        return StepFunction(emitter, self._shared, f"{self.name}_step", self._parameters)
+
+    def _take(self, needs: Needs) -> None:
+        for own, other in (
+            (self.needs.constants, needs.constants),
+            (self.needs.constexprs, needs.constexprs),
+            (self.needs.helpers, needs.helpers),
+            (self.needs.definitions, needs.definitions),
+            (self.needs.descriptions, needs.descriptions),
+        ):
+            own.update(other)
+        self.needs.parameters |= needs.parameters
+        self.needs.has_libdevice |= needs.has_libdevice
+
+    @property
+    def _resource_names(self) -> list[str]:
+        shared = self._shared
+        buffers = [shared.buffer(load) for ring in shared.rings.values() for load in ring.loads]
+        rings = [name for ring in shared.rings.values() for name in (ring.full, ring.empty)]
+        return [*buffers, *self._staged, *rings]
+
+    def _function(self, name: str, parameters: Sequence[str], body: str) -> str:
+        writer = SourceWriter()
+        writer.line("@gluon.jit")
+        writer.statement(f"def {name}", parameters, tail=":")
+        return writer.text() + body
+
+    def _entry(self, common: Sequence[str]) -> str:
+        """Buffers and barriers, then all roles at once."""
+        writer, shared = SourceWriter(), self._shared
+        with writer.indented():
+            for ring in shared.rings.values():
+                for load in ring.loads:
+                    tile = self._tiles[load]
+                    self._allocate(writer, shared.buffer(load), self._count(load, ring), tile)
+            for name, tile in self._staged.items():
+                self._allocate(writer, name, self.groups, tile)
+            for ring in shared.rings.values():
+                writer.line(f"{ring.full} = _barriers({ring.length}, 1)")
+                writer.line(f"{ring.empty} = _barriers({ring.length}, GROUPS)")
+            writer.line("gl.warp_specialize(")
+            with writer.indented():
+                writer.line("[")
+                for group in range(self.groups):
+                    self._partition(writer, f"{self.name}_compute", [str(group), *common])
+                self._partition(writer, f"{self.name}_load", common)
+                writer.line("],")
+                _, registers = REGISTERS[self.groups]
+                writer.line(f"{[4] * (self.groups - 1) + [1]},")
+                writer.line(f"{registers},")
+            writer.line(")")
+        return writer.text()
+
+    def _allocate(self, writer: SourceWriter, name: str, count: int, tile: CopiedTile) -> None:
+        shape = str([count, *tile.block])
+        arguments = [triton_dtype(tile.dtype), shape, tile.layout]
+        writer.statement(f"{name} = gl.allocate_shared_memory", arguments)
+
+    @staticmethod
+    def _partition(writer: SourceWriter, name: str, arguments: Sequence[str]) -> None:
+        # Constants stay constants only in a tuple that is written where it is handed over.
+        writer.line("(")
+        with writer.indented():
+            writer.line(f"{name},")
+            writer.statement("", arguments, tail=",")
+        writer.line("),")
+
+    def _head(self) -> str:
+        """Imports and constants of the module."""
+        writer = SourceWriter()
+        writer.line(IMPORTS.strip())
+        if self.needs.has_libdevice:
+            writer.line("from triton.language.extra import libdevice")
+        writer.line("")
+        rows = self.schedule.symbols[self.plan.rows] // self.groups
+        constants = {**self.needs.constants, ROWS: rows, "GROUPS": self.groups}
+        constants["STAGES"] = self.schedule.num_stages
+        for name, value in constants.items():
+            writer.line(f"{name} = gl.constexpr({value})")
+        for layout in dict.fromkeys(self.layouts.values()):
+            if isinstance(layout, ProductLayout):
+                writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
+        for name in self.needs.helpers:
+            writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}".replace("@triton.jit", "@gluon.jit"))
+        return writer.text()
+
+    def _emit_store(self, emitter: Emitter, op: Store) -> None:
+        """Through shared memory and the copy engine where there is room, else by each thread."""
+        assert isinstance(emitter, RoleEmitter)
+        tile = find_copy(emitter, op)
+        buffer = None if tile is None else self._find_buffer(tile, op)
+        if tile is None or buffer is None:
+            self._store_directly(emitter, op)
+            return
+        writer = emitter.writer
+        value = emitter.in_layout(op.value, self.layouts.get(op.value))
+        writer.statement(f"{tile.view(buffer)}.store", [str(value)])
+        # The copy engine reads memory by another way than threads write it.
+        writer.line("fence_async_shared()")
+        arguments = [tile.descriptor.name, tile.position(GROUP), buffer]
+        writer.statement("tma.async_copy_shared_to_global", arguments)
+        writer.line("tma.store_wait(0)")
+
+    def _find_buffer(self, tile: CopiedTile, op: Store) -> str | None:
+        """A kept tile that is done with, or a buffer of its own."""
+        shared = self._shared
+        kept = shared.rings.get(KEPT)
+        for load in kept.loads if kept is not None else ():
+            other = self._tiles[load]
+            is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
+            if kept is not None and is_alike and other.has_group_rows:
+                return shared.place(load, kept, "piece", GROUP)
+        needed = self._bytes(shared.rings) + self.groups * tile.num_bytes
+        if needed > SHARED_BYTES or not tile.has_group_rows:
+            return None
+        name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"
+        self._staged[name] = tile
+        return f"{name}.index({GROUP if self.groups > 1 else 0})"
+
+    def _store_directly(self, emitter: RoleEmitter, op: Store) -> None:
+        self.rules[Store](emitter, op)
+

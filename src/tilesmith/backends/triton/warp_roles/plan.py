@@ -1,0 +1,273 @@
+"""Who does what in a kernel with warp roles: which loads a producer copies, what may run ahead.
+
+A function goes in, after the standard passes, and a ``RolePlan`` comes out, or the reason why the
+form does not fit. The plan is about dependence alone, not about names or sizes.
+
+One turn of the loop falls into four parts. *Early* products need nothing but loaded tiles, so that
+those of the next turn can be started first. *Late* products add to an accumulator that nothing
+else reads, so that those of the turn before can still be in flight. What lies *between* reads
+early results and prepares operands of late ones. *Rescaling* is what a turn does to an accumulator
+before it adds to it::
+
+    scores = q @ k.T               early
+    peak, weights = ...            between
+    acc = acc * shrink             rescaling
+    acc += weights @ v             late
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.dtypes import BF16, F16, F32
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
+from tilesmith.ir.traversal import definitions
+from tilesmith.ir.types import Dim, Value
+
+Users = Mapping[Value, list[Operation]]
+
+_PLAIN_OPS = (
+    *(Elementwise, Cast, Mask, Broadcast, ExpandDims, Reduce),
+    *(Full, TileIndex, Arange, BlockSize, Load, Store, Dot, Yield),
+)
+"""What the groups that compute can run; other ops exchange lanes in ways not tried with them."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a kernel has no form with warp roles, and the line that it is about."""
+
+    reason: str
+    loc: SourceLocation
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product and the loads that its operands lie in; None: the operand is in registers."""
+
+    dot: Dot
+    lhs: Load | None
+    rhs: Load
+
+
+@dataclass(frozen=True)
+class RolePlan:
+    """The parts of a kernel, by who runs them and when."""
+
+    grid: Grid
+    loop: Loop
+    rows: str
+    """The block whose rows the groups share."""
+    kept: tuple[Load, ...]
+    """Loads before the loop that products read from shared memory."""
+    ring: tuple[Load, ...]
+    """Loads of the loop that products read from shared memory, in program order."""
+    early: tuple[Product, ...]
+    late: tuple[Product, ...]
+    between: tuple[Operation, ...]
+    rescaling: tuple[Operation, ...]
+
+    @property
+    def before(self) -> tuple[Operation, ...]:
+        """What groups run before the loop."""
+        ops = self.grid.body.ops
+        return tuple(op for op in ops[: ops.index(self.loop)] if op not in self.kept)
+
+    @property
+    def after(self) -> tuple[Operation, ...]:
+        """What groups run after the loop."""
+        ops = self.grid.body.ops
+        return tuple(op for op in ops[ops.index(self.loop) + 1 :] if not isinstance(op, Yield))
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All products, in the order in which a turn starts them."""
+        return (*self.early, *self.late)
+
+    def turns_read(self, load: Load) -> str:
+        """Which products read a tile last: ``early`` or ``late`` ones."""
+        is_late = any(load in (product.lhs, product.rhs) for product in self.late)
+        return "late" if is_late else "early"
+
+
+class _Refused(Exception):  # noqa: N818  it never leaves this module
+    def __init__(self, reason: str, op: Operation) -> None:
+        super().__init__(reason)
+        self.refusal = Refusal(reason, op.loc)
+
+
+def plan_roles(function: Function) -> RolePlan | Refusal:
+    """How the warps of a kernel may share its work, or why they cannot."""
+    first = function.body.ops[0]
+    try:
+        grids = [op for op in function.body.ops if op.regions()]
+        if len(grids) != 1 or not isinstance(grids[0], Grid):
+            return Refusal("it has more than one top-level loop", grids[-1].loc)
+        return _Planner(function, grids[0]).plan()
+    except _Refused as refused:
+        return refused.refusal
+    except IndexError:
+        return Refusal("it has no loop", first.loc)
+
+
+class _Planner:
+    def __init__(self, function: Function, grid: Grid) -> None:
+        self._grid = grid
+        self._loop = _only_loop(grid)
+        self._defining = definitions(function.body)
+        self._body = self._loop.body.ops[:-1]
+        self._inside = set(self._body)
+        self._users = _find_users((*grid.body.ops, *self._loop.body.ops))
+
+    def plan(self) -> RolePlan:
+        _check_ops(self._grid, self._loop)
+        dots = [op for op in self._body if isinstance(op, Dot)]
+        if not dots:
+            raise _Refused("its loop has no product", self._loop)
+        products = [self._product(dot) for dot in dots]
+        late = [product for product in products if self._is_late(product)]
+        early = [product for product in products if product not in late]
+        for product in early:
+            self._check_early(product)
+        if not late:
+            raise _Refused("no product of its loop adds to an accumulator", dots[0])
+        rows = self._rows(products)
+        loads = dict.fromkeys(x for p in products for x in (p.lhs, p.rhs) if x is not None)
+        rescaling = self._rescaling(late)
+        ring = tuple(op for op in self._body if op in loads)
+        apart = {*ring, *rescaling, *dots}
+        # Views of copied tiles are made where a product reads them.
+        views = {op for op in self._body if isinstance(op, (Mask, Permute)) and self._is_view(op)}
+        plan = RolePlan(
+            self._grid,
+            self._loop,
+            rows,
+            tuple(load for load in loads if load not in self._inside),
+            ring,
+            tuple(early),
+            tuple(late),
+            tuple(op for op in self._body if op not in apart | views),
+            rescaling,
+        )
+        self._check_rows(plan)
+        return plan
+
+    def _product(self, dot: Dot) -> Product:
+        lhs, rhs = dot.lhs.tile.dtype, dot.rhs.tile.dtype
+        if lhs != rhs or lhs not in (F16, BF16) or dot.result.tile.dtype != F32:
+            raise _Refused(f"a product of {lhs} and {rhs} in {dot.result.tile.dtype}", dot)
+        right = self._copied(dot.rhs)
+        if right is None:
+            raise _Refused("the right operand of a product is computed, not loaded", dot)
+        return Product(dot, self._copied(dot.lhs), right)
+
+    def _copied(self, value: Value) -> Load | None:
+        """The load that a product's operand comes from, if nothing but products reads it."""
+        op = self._defining.get(value)
+        while isinstance(op, (Mask, Permute)):
+            op = self._defining.get(op.x)
+        if not isinstance(op, Load) or op.mask is not None or op.bases is not None:
+            return None
+        return op if self._feeds_products_only(op.result) else None
+
+    def _feeds_products_only(self, value: Value) -> bool:
+        return all(
+            (isinstance(user, Dot) and value is not user.acc)
+            or (isinstance(user, (Mask, Permute)) and self._feeds_products_only(user.result))
+            for user in self._users.get(value, [])
+        )
+
+    def _is_view(self, op: Mask | Permute) -> bool:
+        source = self._defining.get(op.x)
+        while isinstance(source, (Mask, Permute)):
+            source = self._defining.get(source.x)
+        return isinstance(source, Load) and self._feeds_products_only(source.result)
+
+    def _is_late(self, product: Product) -> bool:
+        """Whether its result is carried to the next turn and read by nothing else."""
+        result, loop = product.dot.result, self._loop
+        yields = [op for op in self._users.get(result, []) if isinstance(op, Yield)]
+        is_carried = loop.body.yielded.count(result) == 1 and product.dot.acc is not None
+        return is_carried and len(self._users[result]) == len(yields) == 1
+
+    def _check_early(self, product: Product) -> None:
+        """It must be possible to start it before the turn before has ended."""
+        dot = product.dot
+        if product.lhs is None:
+            raise _Refused("a product of computed tiles that is no sum over the loop", dot)
+        if dot.acc is not None:
+            raise _Refused("a sum over the loop that is also read inside of it", dot)
+
+    def _rescaling(self, late: Iterable[Product]) -> tuple[Operation, ...]:
+        """What turns an accumulator into the operand that a late product adds to."""
+        found: set[Operation] = set()
+        for product in late:
+            carried = self._loop.carried[self._loop.body.yielded.index(product.dot.result)]
+            pending = [carried]
+            while pending:
+                for user in self._users.get(pending.pop(), []):
+                    if user is product.dot:
+                        continue
+                    if not isinstance(user, (Elementwise, Cast, Mask)):
+                        raise _Refused("an accumulator is read while it is summed up", user)
+                    if user not in found:
+                        found.add(user)
+                        pending.append(user.results[0])
+        return tuple(op for op in self._body if op in found)
+
+    def _rows(self, products: Iterable[Product]) -> str:
+        """The block along which groups share the rows of every product."""
+        blocks = {product.dot.lhs.tile.shape[-2].symbol for product in products}
+        (block, *others) = blocks
+        if others or block is None or block not in self._grid.blocks:
+            raise _Refused("its products have no rows of one tile in common", self._loop)
+        return block
+
+    def _check_rows(self, plan: RolePlan) -> None:
+        """Groups must not need each other's rows."""
+        rows = Dim.of(plan.rows)
+        for product in plan.products:
+            if rows in product.dot.rhs.tile.shape or rows == product.dot.lhs.tile.shape[-1]:
+                raise _Refused("a product sums over the rows that groups would share", product.dot)
+        for op in (*plan.before, *plan.between, *plan.rescaling, *plan.after):
+            if isinstance(op, Reduce) and op.x.tile.shape[op.axis] == rows:
+                raise _Refused("rows that groups would share are reduced", op)
+
+
+def _only_loop(grid: Grid) -> Loop:
+    found = [op for op in grid.body.ops if op.regions()]
+    if len(found) != 1 or not isinstance(found[0], Loop):
+        raise _Refused("it has not exactly one loop inside its tiles", found[-1] if found else grid)
+    return found[0]
+
+
+def _check_ops(grid: Grid, loop: Loop) -> None:
+    if loop.rank != 1 or not loop.blocks[0] or loop.is_ordered:
+        raise _Refused("its loop does not run over the tiles of one axis in any order", loop)
+    for op in (*grid.body.ops, *loop.body.ops):
+        is_known = isinstance(op, _PLAIN_OPS) or op is loop or isinstance(op, Permute)
+        if not is_known:
+            raise _Refused(f"warps with roles cannot run {op.name} yet", op)
+        if isinstance(op, Dot) and op not in loop.body.ops:
+            raise _Refused("a product stands outside of the loop", op)
+    for op in loop.body.ops:
+        if isinstance(op, Store):
+            raise _Refused("it stores inside of the loop", op)
+
+
+def _find_users(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
+    users: dict[Value, list[Operation]] = {}
+    for op in ops:
+        for value in dict.fromkeys(op.operand_values()):
+            users.setdefault(value, []).append(op)
+    return users

@@ -1,0 +1,86 @@
+"""What warps with roles tell each other: rings of buffers, each with barriers full and empty.
+
+A ring has a fixed number of slots. Event ``i`` of a barrier ring of length ``L`` is passed when
+slot ``i % L`` has completed its phase ``i // L``; events before the first count as passed. The
+producer fills tile ``i`` after all readers are done with tile ``i - L``; readers wait for tile
+``i`` to be full. All waits and arrivals of emitted code come from here, and
+``tests/backends/triton/test_warp_role_protocol.py`` runs the same two programs in every order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.ir.ops.memory import Load
+
+EARLY, LATE, KEPT = "early", "late", "kept"
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Tiles that are copied and handed back together."""
+
+    kind: str
+    """Which products read it last: early or late ones of a turn; ``kept``: those of all turns."""
+    loads: tuple[Load, ...]
+    length: str
+    """How many tiles of each load there is room for: a name or a number of the module."""
+
+    @property
+    def full(self) -> str:
+        """The barriers that tell readers that a tile has arrived."""
+        return f"{self.kind}_full"
+
+    @property
+    def empty(self) -> str:
+        """The barriers that tell the producer that all readers are done."""
+        return f"{self.kind}_empty"
+
+    def wait_full(self, event: str) -> str:
+        """Readers: until the tiles of an event are there."""
+        return f"_wait({self.full}, {event}, {self.length})"
+
+    def wait_empty(self, event: str) -> str:
+        """Producer: until the slot of an event is free."""
+        return f"_wait({self.empty}, {event} - {self.length}, {self.length})"
+
+    def release(self, event: str) -> str:
+        """Readers: done with the tiles of an event."""
+        return f"mbarrier.arrive({self.empty}.index({self.slot(event)}), count=1)"
+
+    def slot(self, event: str) -> str:
+        """Where the tiles of an event lie."""
+        return "0" if self.length == "1" else f"({event}) % {self.length}"
+
+
+def find_rings(plan: RolePlan, kept_length: int) -> dict[str, Ring]:
+    """The rings of a plan, by kind; those without loads are left out."""
+    by_kind = {
+        EARLY: tuple(load for load in plan.ring if plan.turns_read(load) == EARLY),
+        KEPT: plan.kept,
+        LATE: tuple(load for load in plan.ring if plan.turns_read(load) == LATE),
+    }
+    return {
+        kind: Ring(kind, loads, str(kept_length) if kind == KEPT else "STAGES")
+        for kind, loads in by_kind.items()
+        if loads
+    }
+
+
+BARRIER_FUNCTIONS = '''
+@gluon.jit
+def _wait(ring, event, LENGTH: gl.constexpr):
+    """Until a ring of barriers has passed an event; those before the first are passed."""
+    turn = event + LENGTH
+    mbarrier.wait(ring.index(turn % LENGTH), ((turn // LENGTH) & 1) ^ 1)
+
+
+@gluon.jit
+def _barriers(LENGTH: gl.constexpr, ARRIVALS: gl.constexpr):
+    """Barriers that each end a phase after so many arrivals."""
+    ring = gl.allocate_shared_memory(gl.int64, [LENGTH, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(LENGTH):
+        mbarrier.init(ring.index(i), count=ARRIVALS)
+    return ring
+'''

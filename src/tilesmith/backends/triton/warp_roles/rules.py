@@ -1,0 +1,266 @@
+"""Configs of the form with warp roles: what they may say, what they need, how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product as combinations
+from math import prod
+from typing import Any
+
+from typing_extensions import override
+
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.backends.triton.model.costs import device_of
+from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.emitter import WARPS_PER_GROUP
+from tilesmith.backends.triton.warp_roles.module import BARRIER_BYTES, SHARED_BYTES
+from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
+from tilesmith.exc import InvalidConfig
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.types import Shape
+from tilesmith.schedule.facts.work import ELEMENTWISE, REDUCTION, TRANSCENDENTAL
+from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
+from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel, Values
+from tilesmith.schedule.space.fragments import EnumFragment, IntegerFragment
+from tilesmith.schedule.space.sizes import KernelSlots, SizeRules, TileSizes, common_lists, only
+from tilesmith.schedule.space.slots import Slot
+from tilesmith.targets import Target
+
+FORM = "warp_roles"
+"""The value of ``structure`` in a Config."""
+LEAST_ROWS = 64
+"""Of a group: what its matrix instruction computes at once."""
+MOST_COLUMNS = 256
+REGISTERS = {1: 240, 2: 240, 3: 160}
+"""Of a thread that computes, by number of groups."""
+OTHER_REGISTERS = 44
+"""For addresses, masks and values of rows."""
+THREADS = 32 * WARPS_PER_GROUP
+PRODUCT_SHARE = 0.88
+"""Of the matrix units' rate that products reach with others' work between them."""
+UNHIDDEN = 0.2
+"""Of the shorter of products and arithmetic, which overlap but for the ends of a tile."""
+TILE_NS, TURN_NS = 2500.0, 60.0
+"""Of a tile besides its turns, and of a turn's waits."""
+
+
+class RoleModel(KernelModel):
+    """Rings in shared memory, accumulators in registers; one program on each multiprocessor."""
+
+    def __init__(self, kernel: TargetedKernel, device: Device, plan: RolePlan) -> None:
+        super().__init__(kernel, device)
+        self._plan = plan
+
+    @override
+    def resources(self, values: Mapping[str, Any]) -> ResourceUse:
+        sizes, groups = self.kernel.sizes(values), values["num_warps"] // WARPS_PER_GROUP
+        elements, largest = self.kernel.largest_tile(sizes)
+        tiles = (*self._plan.kept, *self._plan.ring)
+        return ResourceUse(
+            elements,
+            largest,
+            Limits(self.kernel.rules.sizes.most_elements, REGISTERS[groups], SHARED_BYTES),
+            registers=OTHER_REGISTERS + sum(self._held(sizes, groups)),
+            largest_resident=self._plan.late[0].dot.result,
+            shared_bytes=BARRIER_BYTES + sum(self._bytes(load, values, sizes) for load in tiles),
+            shared_tiles=tuple(load.result for load in tiles),
+        )
+
+    def _held(self, sizes: TileSizes, groups: int) -> Iterator[int]:
+        """Registers of a thread for each tile that lives through a turn."""
+
+        def registers(shape: Shape, bits: int = 32) -> int:
+            return sizes.numel(shape) * bits // 32 // (groups * THREADS)
+
+        for product in self._plan.products:
+            yield registers(product.dot.result.tile.shape)
+        for product in self._plan.late:
+            if product.lhs is None:
+                tile = product.dot.lhs.tile
+                yield registers(tile.shape, tile.dtype.bits)
+
+    def _bytes(self, load: Load, values: Mapping[str, Any], sizes: TileSizes) -> int:
+        tile = load.result.tile
+        copies = 1 if load in self._plan.kept else values["num_stages"]
+        return copies * sizes.numel(tile.shape) * tile.dtype.itemsize
+
+    @override
+    def predict(self, values: Mapping[str, Any]) -> Prediction:
+        facts, device = self.kernel.facts, self.device
+        tiles, turns = self._counts(values)
+        waves = -(-tiles // device.num_sms)
+        # The last wave leaves multiprocessors idle.
+        idle = waves * device.num_sms / max(1, tiles)
+        flops = facts.flops or {}
+        rates = [count / device.matrix_rate(kind) for kind, count in flops.items()]
+        products = sum(rates) / PRODUCT_SHARE
+        vector = self._count_operations(ELEMENTWISE, REDUCTION) / device.vector_rate
+        vector += self._count_operations(TRANSCENDENTAL) / device.special_rate
+        busy = max(products, vector) + UNHIDDEN * min(products, vector)
+        compute = (idle * busy + waves * (TILE_NS + turns * TURN_NS)) / 1e6
+        memory = (facts.bytes or 0) / device.dram_rate / 1e6
+        total = max(compute, memory) + device.launch_ns / 1e6
+        limiter = "busy multiprocessors" if compute >= memory else "memory bandwidth"
+        return Prediction(total, compute, memory, 0.0, waves, 1.0, limiter)
+
+    def _counts(self, values: Mapping[str, Any]) -> tuple[int, int]:
+        """Tiles of the grid, and turns of the loop in each."""
+        sizes, outline = self.kernel.sizes(values).symbols, self.kernel.outline
+        axes = outline.axes_of(outline.grids[0])
+        tiles = prod(-(-(axis.extent or 1) // sizes.get(axis.block, 1)) for axis in axes)
+        (loop,) = outline.axes_of(self._plan.loop)
+        return tiles, -(-(loop.extent or 1) // sizes.get(loop.block, 1))
+
+    def _count_operations(self, *kinds: str) -> float:
+        counts = [self.kernel.facts.work.operations(kind) or {} for kind in kinds]
+        return sum(sum(found.values()) for found in counts)
+
+
+class WarpRoleRules(ConfigConditions):
+    """Rules for one kernel, whose plan is known."""
+
+    backend = "triton"
+    form = FORM
+
+    def __init__(self, target: Target, sizes: SizeRules, plan: RolePlan) -> None:
+        super().__init__(target)
+        self.sizes = sizes
+        self._plan = plan
+
+    @override
+    def slots(self, kernel: TargetedKernel) -> KernelSlots:
+        common = common_lists(kernel.outline, kernel.facts, kernel.entries, self.sizes)
+        blocks = [
+            self._block_slot(kernel, slot, name)
+            for slot, name in zip(common["block_sizes"], kernel.entries.blocks)
+        ]
+        fixed = {
+            key: tuple(replace(slot, search=only(slot.default)) for slot in common[key])
+            for key in ("flatten_loops", "reduction_loops")
+        }
+        groupings = [
+            Slot.make(grid.name, EnumFragment((1, 2, 4, 8, 16))) for grid in kernel.entries.grouped
+        ]
+        lists = {**common, **fixed, "block_sizes": tuple(blocks), "l2_groupings": tuple(groupings)}
+        pids = EnumFragment(("flat", "persistent_interleaved"))
+        scalars = {
+            "num_warps": Slot.make("num_warps", EnumFragment((8, 4))),
+            "num_stages": Slot.make("num_stages", IntegerFragment(1, 6, 2)),
+            "pid_type": Slot.make("pid_type", pids),
+        }
+        return KernelSlots(lists, scalars)
+
+    def _block_slot(self, kernel: TargetedKernel, slot: Slot, name: str) -> Slot:
+        """Rows come in groups of 64, axes beside the products in single steps."""
+        if name == self._plan.rows:
+            return Slot(name, slot.valid, EnumFragment((64, 128, 256)), 128)
+        sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
+        if name not in sides:
+            return Slot(name, slot.valid, only(1), 1)
+        choices = [size for size in (16, 32, 64, 128, 256) if kernel.minimum(name) <= size]
+        whole = max(choices[0], kernel.whole(name))
+        usable = tuple(size for size in choices if size <= whole)
+        return Slot(name, slot.valid, EnumFragment(usable), usable[-1])
+
+    @override
+    def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
+        sizes = dict(zip(kernel.entries.blocks, values["block_sizes"]))
+        groups = values["num_warps"] // WARPS_PER_GROUP
+        rows = kernel.sizes(values).symbols[self._plan.rows]
+        if rows % (LEAST_ROWS * groups):
+            raise InvalidConfig(
+                problem=f"{groups} groups of warps with {rows} rows of {self._plan.rows}",
+                expected=f'structure="{FORM}" gives each group {LEAST_ROWS} rows or a multiple',
+                fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
+            )
+        sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
+        for name, size in sizes.items():
+            if name not in sides and size != 1:
+                raise InvalidConfig(
+                    problem=f"a block size of {size} for {name}",
+                    expected=f'structure="{FORM}" needs 1 for axes beside the products',
+                    fix=f"1 for {name}",
+                )
+
+    @override
+    def relax(self, kernel: TargetedKernel, values: Values) -> Values:
+        sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
+        named = zip(kernel.entries.blocks, values["block_sizes"])
+        values["block_sizes"] = [size if name in sides else 1 for name, size in named]
+        groups = values["num_warps"] // WARPS_PER_GROUP
+        rows = kernel.sizes(values).symbols[self._plan.rows]
+        if rows % (LEAST_ROWS * groups):
+            values["num_warps"] = WARPS_PER_GROUP
+        return values
+
+    @override
+    def lighten(
+        self, kernel: TargetedKernel, values: Values, use: ResourceUse
+    ) -> Iterator[Values | None]:
+        if not use.fits_shared and values["num_stages"] > 2:
+            yield {**values, "num_stages": values["num_stages"] - 1}
+        if not use.fits_registers and values["num_warps"] == WARPS_PER_GROUP:
+            yield {**values, "num_warps": 2 * WARPS_PER_GROUP}
+        shapes = [value.tile.shape for value in use.shared_tiles]
+        columns = tuple(
+            dim for shape in shapes for dim in shape if dim.symbol not in (None, self._plan.rows)
+        )
+        yield kernel.halve_block(values, columns)
+        yield {**values, "num_stages": 1} if values["num_stages"] > 1 else None
+
+    @override
+    def device(self) -> Device:
+        return device_of(self.target)
+
+    @override
+    def model(self, kernel: TargetedKernel) -> KernelModel:
+        return RoleModel(kernel, self.device(), self._plan)
+
+    @override
+    def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
+        return "warp roles", list(self._tiles(kernel))
+
+    def _tiles(self, kernel: TargetedKernel) -> Iterator[GpuSeed]:
+        """Two groups of 64 rows first; as many columns as registers hold, then as stages fit."""
+        (loop,) = kernel.outline.axes_of(self._plan.loop)
+        others = [name for p in self._plan.late for name in _symbols(p)]
+        names = [n for n in dict.fromkeys([loop.block, *others]) if n != self._plan.rows]
+        sides = [name for name in names if name in kernel.entries.blocks]
+        chained = bool(self._plan.early)
+        model = self.model(kernel)
+        for size, stages in combinations((128, 64), (4, 3, 2)):
+            blocks = {name: min(size, kernel.whole(name)) for name in sides}
+            if not chained and loop.block in blocks:
+                blocks[loop.block] = min(64, blocks[loop.block])
+            blocks[self._plan.rows] = 128
+            seed = GpuSeed(blocks, 8, stages, options={"pid_type": "persistent_interleaved"})
+            if model.resources({**seed.values(kernel), "num_warps": 8}).fits:
+                yield seed
+                yield replace(seed, options={"pid_type": "flat"})
+
+    @override
+    def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
+        return ()
+
+
+def _symbols(product: Product) -> Iterator[str]:
+    """The blocks along the sides of a product."""
+    dot = product.dot
+    for dim in (*dot.lhs.tile.shape[-2:], dot.rhs.tile.shape[-1]):
+        yield from dim.symbols
+
+
+def fits_form(kernel: TargetedKernel, plan: RolePlan) -> str | None:
+    """Why the copy engine or the matrix units cannot serve a plan; None when they can."""
+    facts = {fact.slot: fact for fact in kernel.facts.accesses if fact.kind == "load"}
+    for load in (*plan.kept, *plan.ring):
+        if load.slot not in facts or not facts[load.slot].fits_descriptor:
+            return f"the copy engine cannot load {load.tensor.name}"
+    if kernel.outline.function.sizes:
+        return "its tiles have sizes that are known at run time only"
+    for product in plan.products:
+        columns = product.dot.result.tile.shape[-1].constant
+        if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
+            return f"a product has {columns} columns"
+    return None
