@@ -19,7 +19,7 @@ from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import Target
 
 
-def _unchanged(function: Function) -> Function:
+def _unchanged(function: Function, _schedule: Schedule) -> Function:
     return function
 
 
@@ -51,7 +51,7 @@ class Backend:
     """From a function and how it is run to code with its launch contract."""
     refused_ops: tuple[type[Operation], ...] = ()
     """Ops that it has an error for instead of code."""
-    prepare: Callable[[Function], Function] = _unchanged
+    prepare: Callable[[Function, Schedule], Function] = _unchanged
     """The last pass before ``emit``, where it needs one of its own."""
     forms: tuple[str, ...] = ()
     """In which its code can be shown; the first is the usual one."""

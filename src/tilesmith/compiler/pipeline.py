@@ -125,7 +125,8 @@ def _squeeze_unit_axes(state: Lowering) -> Lowering:
 
 
 def _prepare(state: Lowering) -> Lowering:
-    return replace(state, function=known(state.backend).prepare(state.function))
+    prepare = known(state.backend).prepare
+    return replace(state, function=prepare(state.function, known(state.schedule)))
 
 
 def _emit(state: Lowering) -> Lowering:

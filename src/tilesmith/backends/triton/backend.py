@@ -44,6 +44,7 @@ from tilesmith.backends.triton.ops.program_ids import (
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.warp_roles.emitter import WARPS_PER_GROUP
+from tilesmith.backends.triton.warp_roles.maxima import take_factors_out_of_maxima
 from tilesmith.backends.triton.warp_roles.module import REGISTERS, RoleModule
 from tilesmith.backends.triton.warp_roles.plan import Refusal, plan_roles
 from tilesmith.diagnostics.catalogue import InternalError
@@ -113,6 +114,11 @@ def emit(
         least_sms=LEAST_SMS_FOR_GROUPS if find_tickets(function) is not None else 0,
     )
     return replace(artifact, source=_source(artifact, emitter))
+
+
+def _prepare(function: Function, schedule: Schedule) -> Function:
+    """Counters for programs that wait; for warps with roles, maxima that need no factors."""
+    return take_factors_out_of_maxima(function) if schedule.form else add_counter(function)
 
 
 def _emit_roles(function: Function, schedule: Schedule) -> Artifact:
@@ -361,7 +367,7 @@ TRITON_BACKEND = Backend(
     device_types=("cuda",),
     rules=TritonRules,
     emit=emit,
-    prepare=add_counter,
+    prepare=_prepare,
     forms=("triton",),
     builds_at_launch=True,
     tuning=TuningNeeds(

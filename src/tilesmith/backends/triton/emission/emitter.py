@@ -64,6 +64,8 @@ class Emitter:
             for block, end in zip(op.blocks, op.ends)
         }
         self.triton_version: tuple[int, int] = (3, 6)
+        self.long_last: frozenset[str] = frozenset()
+        """Blocks of the grid along which programs take longer and longer."""
         self.rounded_values = find_rounded_values(function)
         self._joined = find_joined_values(function, self.uses.defining)
 

@@ -12,7 +12,7 @@ from math import gcd
 from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.analysis.effects import alias_group, exchanged_memory
 from tilesmith.artifacts import TensorDescription
-from tilesmith.backends.triton.emission.axes import conjunction, index_terms
+from tilesmith.backends.triton.emission.axes import Axis, conjunction, index_terms
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import (
     Expr,
@@ -23,6 +23,7 @@ from tilesmith.backends.triton.emission.spelling import (
 )
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import I64
+from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import ONE, Dim, Extent, Shape, Value
@@ -154,10 +155,27 @@ def _ends_with_tensor(emitter: Emitter, affine: AffineIndex, size: Extent) -> bo
         return not affine.base and affine.dim == Dim.of(size)
     if affine.base != ((axis.start_value, 1),) or axis.end_value is None:
         return False
-    op = emitter.uses.defining.get(axis.end_value)
+    return _is_size(emitter, axis.end_value, size) or _is_cut_at(emitter, axis, size)
+
+
+def _is_size(emitter: Emitter, value: Value, size: Extent) -> bool:
+    op = emitter.uses.defining.get(value)
     if isinstance(op, Full):
         return op.value == size
-    return isinstance(size, str) and axis.end_value is emitter.function.find_parameter(size)
+    return isinstance(size, str) and value is emitter.function.find_parameter(size)
+
+
+def _is_cut_at(emitter: Emitter, axis: Axis, size: Extent) -> bool:
+    """Whether the end is ``min(x, size)``, with tiles that end at ``x`` if they reach so far."""
+    assert axis.start_value is not None
+    assert axis.end_value is not None
+    op = emitter.uses.defining.get(axis.end_value)
+    if not isinstance(op, Elementwise) or op.fn != "minimum":
+        return False
+    others = [arg for arg in op.args if not _is_size(emitter, arg, size)]
+    step = emitter.schedule.physical(axis.dim)
+    multiples = [emitter.multiples.of(value) % step for value in (axis.start_value, *others)]
+    return len(others) == 1 and not any(multiples)
 
 
 def restore_ones(expr: Expr, shape: Shape) -> Expr:

@@ -57,13 +57,19 @@ class CopiedTile:
         ]
         return f"[{', '.join(map(str, starts))}]"
 
-    def view(self, buffer: str) -> str:
-        """A buffer as the matrix that the IR has, axes of size 1 left out."""
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it has two axes, others of size 1 left out."""
+        return len(self.access.tiles) == 2  # noqa: PLR2004  rows and columns
+
+    def view(self, buffer: str, *, is_turned: bool = False) -> str:
+        """A buffer as the matrix that the IR has, axes of size 1 left out; or its transpose."""
         tiles = [axis for axis in self.descriptor.axes if not axis.dim.is_one]
         if len(tiles) < len(self.block):
             sizes = zip(self.block, self.descriptor.axes)
             buffer = f"{buffer}.reshape({[size for size, axis in sizes if not axis.dim.is_one]})"
-        return buffer if list(self.access.tiles) == tiles else f"{buffer}.permute((1, 0))"
+        is_turned ^= list(self.access.tiles) != tiles
+        return f"{buffer}.permute((1, 0))" if is_turned else buffer
 
 
 def shared_layout(block: tuple[int, ...], dtype: DType) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from typing_extensions import override
 
@@ -134,6 +135,8 @@ class RoleEmitter(Emitter):
         """The block whose rows groups share."""
         self.tile_body: Callable[[], None] | None = None
         """Emits what the role runs for one tile of the grid."""
+        self.guarded: dict[Operation, Callable[[Emitter, Any], None]] = {}
+        """Ops that are emitted in another way than by the rule of their class."""
         self._layouts = layouts
         self._wanted: Layout | None = None
         num_rows = schedule.symbols[rows]
@@ -199,6 +202,23 @@ class RoleEmitter(Emitter):
         self._apply_rule(op)
         self._wanted = before
         return self._exprs[value]
+
+    def plain_expression(self, op: Operation) -> Expr:
+        """What the rule of an op writes for its result, in no variable."""
+        (result,) = op.results
+        is_inlined = result in self.uses.inlined
+        self.uses.inlined.add(result)
+        super()._apply_rule(op)
+        if not is_inlined:
+            self.uses.inlined.discard(result)
+        return self._exprs.pop(result)
+
+    @override
+    def _apply_rule(self, op: Operation) -> None:
+        if op in self.guarded:
+            self.guarded[op](self, op)
+        else:
+            super()._apply_rule(op)
 
     def in_layout(self, value: Value, layout: Layout | None) -> Expr:
         """A whole tile in the given layout."""

@@ -31,8 +31,10 @@ from tilesmith.backends.triton.warp_roles.roles import (
     StepFunction,
     bound_axes,
     emit_copies,
+    emit_scalars,
+    emit_turns,
 )
-from tilesmith.diagnostics.catalogue import InternalError
+from tilesmith.exc import InvalidConfig
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Value
@@ -105,7 +107,9 @@ class RoleModule:
 
     def _emitter(self) -> RoleEmitter:
         rules: Rules = {**self.rules, Store: self._emit_store}
-        return RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
+        made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
+        made.long_last = self.plan.long_last
+        return made
 
     @property
     def _parameters(self) -> list[str]:
@@ -133,11 +137,18 @@ class RoleModule:
         loop = self.plan.loop
         start = start_name(loop.blocks[0], loop.body.args[0])
         emitter.bind(loop.body.args[0], start)
+        emit_scalars(emitter, self.plan)
+        emit_turns(emitter, self.plan)
         with bound_axes(emitter, self.plan):
             for load in (*self.plan.kept, *self.plan.ring):
                 tile = find_copy(emitter, load)
                 if tile is None:
-                    raise InternalError(loc=load.loc, problem="no copy engine for this load")
+                    raise InvalidConfig(
+                        problem=f"the copy engine cannot load tiles of {load.tensor.name}",
+                        loc=load.loc,
+                        expected="tiles that end where the tensor ends, in multiples of 16 bytes",
+                        fix='other block_sizes, or a config without structure="warp_roles"',
+                    )
                 self._tiles[load] = tile
         emit_copies(emitter, self._shared)
 
@@ -255,7 +266,8 @@ class RoleModule:
     def _emit_store(self, emitter: Emitter, op: Store) -> None:
         """Through shared memory and the copy engine where there is room, else by each thread."""
         assert isinstance(emitter, RoleEmitter)
-        tile = find_copy(emitter, op)
+        is_matrix = sum(not dim.is_one for dim in op.value.tile.shape) > 1
+        tile = find_copy(emitter, op) if is_matrix else None
         buffer = None if tile is None else self._find_buffer(tile, op)
         if tile is None or buffer is None:
             self._store_directly(emitter, op)

@@ -94,6 +94,16 @@ class RolePlan:
         """All products, in the order in which a turn starts them."""
         return (*self.early, *self.late)
 
+    @property
+    def long_last(self) -> frozenset[str]:
+        """The block of rows, where the loop ends further on for later rows."""
+        start = self.grid.body.args[self.grid.blocks.index(self.rows)]
+        reached = {start}
+        for op in self.before:
+            if isinstance(op, Elementwise) and op.fn in ("add", "minimum", "maximum"):
+                reached.update(op.results if reached & set(op.args) else ())
+        return frozenset({self.rows}) if self.loop.ends[0] in reached else frozenset()
+
     def turns_read(self, load: Load) -> str:
         """Which products read a tile last: ``early`` or ``late`` ones."""
         is_late = any(load in (product.lhs, product.rhs) for product in self.late)

@@ -17,8 +17,15 @@ from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitte
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE, Ring
-from tilesmith.ir.operation import Operation
+from tilesmith.backends.triton.warp_roles.segments import (
+    IS_MASKED,
+    emit_bounds,
+    emit_selection,
+    find_segments,
+)
+from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.shape import Permute
 from tilesmith.ir.types import Value
 
 
@@ -44,6 +51,13 @@ class Shared:
         return f"{self.buffer(load)}.index({slot})"
 
 
+def emit_scalars(emitter: RoleEmitter, plan: RolePlan) -> None:
+    """Numbers that positions of tiles and the ends of the loop depend on."""
+    for op in plan.before:
+        if op.results and not any(value.tile.rank for value in op.results):
+            emitter.op(op)
+
+
 def emit_turns(emitter: RoleEmitter, plan: RolePlan) -> None:
     """How often the loop runs."""
     begin, end = emitter.expr(plan.loop.begins[0]), emitter.expr(plan.loop.ends[0])
@@ -66,7 +80,6 @@ def loop_start(emitter: RoleEmitter, plan: RolePlan, turn: str) -> str:
 def emit_copies(emitter: RoleEmitter, shared: Shared) -> None:
     """The role that loads: tiles of each ring, as slots become free."""
     plan, writer = shared.plan, emitter.writer
-    emit_turns(emitter, plan)
     kept = shared.rings.get(KEPT)
     if kept is not None:
         _emit_copy(emitter, shared, kept, "piece")
@@ -114,12 +127,16 @@ class StepFunction:
         self, emitter: RoleEmitter, shared: Shared, name: str, common: Sequence[str]
     ) -> None:
         self.name = name
-        self.common = [GROUP, *common]
-        """The group, and parameters of the kernel, which keep their names in every function."""
+        self.common = list(common)
+        """Parameters of the kernel, which keep their names in every function."""
         self._shared = shared
         self._emitter = emitter
         plan = shared.plan
         self._inside = {value for op in plan.between for value in op.results}
+        self.segments = find_segments(plan, emitter)
+        for op in self.segments.selections:
+            emitter.guarded[op] = emit_selection
+            emitter.uses.inlined.difference_update(op.results)
         self.inputs = self._find_inputs()
         self.outputs = self._find_outputs()
         for value in self.inputs:
@@ -157,7 +174,8 @@ class StepFunction:
     def parameters(self) -> list[str]:
         """Of the function."""
         inputs = [str(self._emitter.expr(value)) for value in self.inputs]
-        return [f"{GROUP}: gl.constexpr", *self.common[1:], *inputs]
+        flags = [f"{IS_MASKED}: gl.constexpr"] if self.segments else []
+        return [f"{GROUP}: gl.constexpr", *flags, *self.common, *inputs]
 
     def emit(self) -> str:
         """The body of the function."""
@@ -254,18 +272,25 @@ class ComputeRole:
     def _operands(self, product: Product, event: str) -> tuple[str, str]:
         """Both operands of a product, as the matrix units take them."""
         shared = self._shared
-        right = self._view(product.rhs, event)
+        right = self._view(product.rhs, product.dot.rhs, event)
         if product.lhs is not None:
-            return self._view(product.lhs, event), right
+            return self._view(product.lhs, product.dot.lhs, event), right
         layout = shared.layouts[product.dot.result]
         operand = f"gl.DotOperandLayout(0, {layout}, 2)"
         return f"gl.convert_layout({self._emitter.in_layout(product.dot.lhs, None)}, {operand})", right
 
-    def _view(self, load: Load, event: str) -> str:
+    def _view(self, load: Load, operand: Value, event: str) -> str:
+        """A copied tile as a product reads it, transposed where the source says so."""
         shared = self._shared
         ring = next(ring for ring in shared.rings.values() if load in ring.loads)
         place = shared.place(load, ring, "piece" if ring.kind == KEPT else event, GROUP)
-        return shared.tiles[load].view(place)
+        is_turned = False
+        while operand is not load.result:
+            op = self._emitter.uses.defining[operand]
+            assert isinstance(op, (Mask, Permute))
+            is_turned ^= isinstance(op, Permute) and op.order != (0, 1)
+            operand = op.x
+        return shared.tiles[load].view(place, is_turned=is_turned)
 
     def _start_early(self, event: str, names: Sequence[str]) -> None:
         """Start the products of a turn that need loaded tiles only."""
@@ -314,17 +339,20 @@ class ComputeRole:
         early = [emitter.spelling.names.fresh(emitter.name_hint(p.dot.result)) for p in plan.early]
         flying = [emitter.spelling.names.fresh(f"next_{name}") for name in early]
         late = [self._names[self._carried(product)] for product in plan.late]
+        if step.segments:
+            emit_bounds(emitter, plan, step.segments)
         with writer.block("if turns > 0"):
             self._start_early("step", flying)
             self._wait_products(early, flying, 0)
             self._release(EARLY, "step")
-            self._emit_step(step, early, "0")
-            with writer.block("for turn in range(1, turns)"):
+            self._call_step(step, early, "0", "True")
+            self._rescale()
+            with self._other_turns(step):
                 self._start_early("step + turn", flying)
                 sums = self._start_late("step + turn - 1")
                 self._wait_products(early, flying, len(sums))
                 self._release(EARLY, "step + turn")
-                self._call_step(step, early, "turn")
+                self._call_step(step, early, "turn", "part != 1")
                 self._wait_products(late, sums, 0)
                 self._release(LATE, "step + turn - 1")
                 self._rescale()
@@ -332,11 +360,24 @@ class ComputeRole:
             self._wait_products(late, sums, 0)
             self._release(LATE, "step + turns - 1")
 
-    def _emit_step(self, step: StepFunction, early: Sequence[str], turn: str) -> None:
-        self._call_step(step, early, turn)
-        self._rescale()
+    @contextmanager
+    def _other_turns(self, step: StepFunction) -> Iterator[None]:
+        """All turns but the first, those without masks in a loop of their own."""
+        writer = self._emitter.writer
+        if not step.segments:
+            with writer.block("for turn in range(1, turns)"):
+                yield
+            return
+        first = 0 if step.segments.has_lower_bound(self._plan) else 1
+        with writer.block(f"for part in gl.static_range({first}, 3)"):
+            self._line("begin = 1 if part == 0 else full_from if part == 1 else full_to")
+            self._line("end = full_from if part == 0 else full_to if part == 1 else turns")
+            with writer.block("for turn in range(begin, end)"):
+                yield
 
-    def _call_step(self, step: StepFunction, early: Sequence[str], turn: str) -> None:
+    def _call_step(
+        self, step: StepFunction, early: Sequence[str], turn: str, is_masked: str
+    ) -> None:
         """Call the function of what lies between, and name its results."""
         emitter, plan = self._emitter, self._plan
         loop = plan.loop
@@ -347,7 +388,9 @@ class ComputeRole:
             emitter.bind(product.dot.result, name)
         given = [str(emitter.expr(value)) for value in step.inputs]
         names = [self._output_name(value) for value in step.outputs]
-        emitter.writer.statement(f"{', '.join(names)} = {step.name}", [*step.common, *given])
+        flags = [GROUP, is_masked] if step.segments else [GROUP]
+        arguments = [*flags, *step.common, *given]
+        emitter.writer.statement(f"{', '.join(names)} = {step.name}", arguments)
         for value, name in zip(step.outputs, names):
             emitter.bind(value, name)
 

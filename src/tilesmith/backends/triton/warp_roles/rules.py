@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from math import prod
 from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.emitter import WARPS_PER_GROUP
@@ -29,11 +28,14 @@ from tilesmith.targets import Target
 
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
+GROUPINGS = (1, 2, 4, 8, 16, 32)
 LEAST_ROWS = 64
 """Of a group: what its matrix instruction computes at once."""
 MOST_COLUMNS = 256
 REGISTERS = {1: 240, 2: 240, 3: 160}
 """Of a thread that computes, by number of groups."""
+SHARED_CACHE = 1 << 26
+"""Bytes of tensors that programs running at the same time may use without losing them again."""
 OTHER_REGISTERS = 44
 """For addresses, masks and values of rows."""
 THREADS = 32 * WARPS_PER_GROUP
@@ -117,6 +119,30 @@ class RoleModel(KernelModel):
         return sum(sum(found.values()) for found in counts)
 
 
+@dataclass(frozen=True)
+class RoleSeed:
+    """One choice of tiles, groups and stages, and the order of programs."""
+
+    blocks: Mapping[str, int]
+    groups: int
+    stages: int
+    order: tuple[int, ...]
+    grouping: int = 1
+    is_persistent: bool = True
+
+    def values(self, kernel: TargetedKernel) -> Values:
+        """The keys of a Config."""
+        entries = kernel.entries
+        return {
+            "block_sizes": [self.blocks.get(name, 1) for name in entries.blocks],
+            "num_warps": self.groups * WARPS_PER_GROUP,
+            "num_stages": self.stages,
+            "loop_orders": [list(self.order) for _ in entries.ordered[:1]],
+            "l2_groupings": [self.grouping for _ in entries.grouped[:1]],
+            "pid_type": "persistent_interleaved" if self.is_persistent else "flat",
+        }
+
+
 class WarpRoleRules(ConfigConditions):
     """Rules for one kernel, whose plan is known."""
 
@@ -140,12 +166,12 @@ class WarpRoleRules(ConfigConditions):
             for key in ("flatten_loops", "reduction_loops")
         }
         groupings = [
-            Slot.make(grid.name, EnumFragment((1, 2, 4, 8, 16))) for grid in kernel.entries.grouped
+            Slot.make(grid.name, EnumFragment(GROUPINGS)) for grid in kernel.entries.grouped
         ]
         lists = {**common, **fixed, "block_sizes": tuple(blocks), "l2_groupings": tuple(groupings)}
         pids = EnumFragment(("flat", "persistent_interleaved"))
         scalars = {
-            "num_warps": Slot.make("num_warps", EnumFragment((8, 4))),
+            "num_warps": Slot.make("num_warps", EnumFragment((8, 4, 12))),
             "num_stages": Slot.make("num_stages", IntegerFragment(1, 6, 2)),
             "pid_type": Slot.make("pid_type", pids),
         }
@@ -154,7 +180,8 @@ class WarpRoleRules(ConfigConditions):
     def _block_slot(self, kernel: TargetedKernel, slot: Slot, name: str) -> Slot:
         """Rows come in groups of 64, axes beside the products in single steps."""
         if name == self._plan.rows:
-            return Slot(name, slot.valid, EnumFragment((64, 128, 256)), 128)
+            sizes = EnumFragment((64, 128, 192, 256))
+            return Slot(name, sizes, sizes, 128)
         sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
         if name not in sides:
             return Slot(name, slot.valid, only(1), 1)
@@ -219,25 +246,46 @@ class WarpRoleRules(ConfigConditions):
 
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
-        return "warp roles", list(self._tiles(kernel))
+        tiles = list(self._tiles(kernel))
+        model = self.model(kernel)
+        tiles.sort(key=lambda seed: model.predict(seed.values(kernel)).total_ms)
+        return "warp roles", tiles
 
-    def _tiles(self, kernel: TargetedKernel) -> Iterator[GpuSeed]:
-        """Two groups of 64 rows first; as many columns as registers hold, then as stages fit."""
+    def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
+        """Tiles from the largest down: more columns, then more stages."""
         (loop,) = kernel.outline.axes_of(self._plan.loop)
         others = [name for p in self._plan.late for name in _symbols(p)]
         names = [n for n in dict.fromkeys([loop.block, *others]) if n != self._plan.rows]
         sides = [name for name in names if name in kernel.entries.blocks]
-        chained = bool(self._plan.early)
         model = self.model(kernel)
-        for size, stages in combinations((128, 64), (4, 3, 2)):
+        for groups, size, stages in combinations((2, 3), (128, 64), (4, 3, 2)):
             blocks = {name: min(size, kernel.whole(name)) for name in sides}
-            if not chained and loop.block in blocks:
+            if not self._plan.early and loop.block in blocks:
                 blocks[loop.block] = min(64, blocks[loop.block])
-            blocks[self._plan.rows] = 128
-            seed = GpuSeed(blocks, 8, stages, options={"pid_type": "persistent_interleaved"})
-            if model.resources({**seed.values(kernel), "num_warps": 8}).fits:
+            blocks[self._plan.rows] = groups * LEAST_ROWS
+            seed = RoleSeed(blocks, groups, stages, self._order(kernel), self._grouping(kernel))
+            if model.resources(seed.values(kernel)).fits:
                 yield seed
-                yield replace(seed, options={"pid_type": "flat"})
+
+    def _order(self, kernel: TargetedKernel) -> tuple[int, ...]:
+        """Tiles of rows of one head one after the other, unless they differ in length."""
+        (grid,) = kernel.outline.grids
+        axes = list(range(len(grid.blocks)))
+        if self._plan.long_last:
+            return tuple(axes)
+        rows = grid.blocks.index(self._plan.rows)
+        return (rows, *(axis for axis in axes if axis != rows))
+
+    def _grouping(self, kernel: TargetedKernel) -> int:
+        """Heads side by side, where their rows differ in length; few enough for the cache."""
+        if not self._plan.long_last:
+            return 1
+        traffic = kernel.facts.bytes or 0
+        (grid,) = kernel.outline.grids
+        axes = kernel.outline.axes_of(grid)
+        heads = prod(axis.extent or 1 for axis in axes if axis.block != self._plan.rows)
+        room = int(SHARED_CACHE * max(1, heads) // max(1, traffic))
+        return max(size for size in GROUPINGS if size <= max(1, room))
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
