@@ -276,8 +276,14 @@ class ComputeRole:
         if product.lhs is not None:
             return self._view(product.lhs, product.dot.lhs, event), right
         layout = shared.layouts[product.dot.result]
-        operand = f"gl.DotOperandLayout(0, {layout}, 2)"
-        return f"gl.convert_layout({self._emitter.in_layout(product.dot.lhs, None)}, {operand})", right
+        value = self._emitter.in_layout(product.dot.lhs, None)
+        name = self._operand_name(product)
+        self._line(f"{name} = gl.convert_layout({value}, gl.DotOperandLayout(0, {layout}, 2))")
+        return name, right
+
+    def _operand_name(self, product: Product) -> str:
+        """The variable of an operand in registers."""
+        return f"{self._names[self._carried(product)]}_operand"
 
     def _view(self, load: Load, operand: Value, event: str) -> str:
         """A copied tile as a product reads it, transposed where the source says so."""
@@ -329,6 +335,12 @@ class ComputeRole:
         listed = f"[{', '.join(in_flight)}]"
         self._line(f"{', '.join(names)} = warpgroup_mma_wait({left}, {listed})")
 
+    def _wait_late(self, in_flight: Sequence[str], left: int = 0) -> None:
+        """Until sums are there; their operands in registers must not be reused before."""
+        sums = [self._names[self._carried(product)] for product in self._plan.late]
+        held = [self._operand_name(p) for p in self._plan.late if p.lhs is None]
+        self._wait_products([*sums, *held], [*in_flight, *held], left)
+
     def _release(self, kind: str, event: str) -> None:
         if kind in self._shared.rings:
             self._line(self._shared.rings[kind].release(event))
@@ -338,7 +350,6 @@ class ComputeRole:
         emitter, plan, writer = self._emitter, self._plan, self._emitter.writer
         early = [emitter.spelling.names.fresh(emitter.name_hint(p.dot.result)) for p in plan.early]
         flying = [emitter.spelling.names.fresh(f"next_{name}") for name in early]
-        late = [self._names[self._carried(product)] for product in plan.late]
         if step.segments:
             emit_bounds(emitter, plan, step.segments)
         with writer.block("if turns > 0"):
@@ -353,11 +364,10 @@ class ComputeRole:
                 self._wait_products(early, flying, len(sums))
                 self._release(EARLY, "step + turn")
                 self._call_step(step, early, "turn", "part != 1")
-                self._wait_products(late, sums, 0)
+                self._wait_late(sums)
                 self._release(LATE, "step + turn - 1")
                 self._rescale()
-            sums = self._start_late("step + turns - 1")
-            self._wait_products(late, sums, 0)
+            self._wait_late(self._start_late("step + turns - 1"))
             self._release(LATE, "step + turns - 1")
 
     @contextmanager
@@ -429,7 +439,7 @@ class ComputeRole:
                     emitter.op(op)
                 self._rescale()
             sums = self._start_late("step + turn")
-            self._wait_products(late, sums, 0 if plan.rescaling or plan.between else len(sums))
+            self._wait_late(sums, 0 if plan.rescaling or plan.between else len(sums))
             with writer.block("if turn > 0"):
                 self._release(LATE, "step + turn - 1")
             self._assign_carried()
