@@ -37,8 +37,6 @@ from tilesmith.schedule.space.slots import Entries, entry_of, is_flattened, is_s
 from tilesmith.schedule.spec import ConfigSpec, Given, RankedConfig
 
 TWO_PHASES, LAST_REDUCES, EXCHANGE = FORMS = ("two_phases", "last_reduces", "exchange")
-LEAST_GAIN = 1.35
-"""How many times faster another form must promise to be: the model errs most between them."""
 MOST_SCRATCH = 4 << 30
 """Bytes that a kernel may take without being asked to."""
 OTHER_SHARE = 0.25
@@ -186,7 +184,7 @@ class MultiFormSpec(ConfigSpec):
         if super().feasibility(own) is not None:
             return split
         gain = super().predict(own).total_ms / self.predict(split).total_ms
-        return split if gain >= LEAST_GAIN else own
+        return split if gain >= self.rules.least_gain(split[STRUCTURE]) else own
 
     @override
     def fallback_configs(self) -> tuple[Config, ...]:

@@ -33,6 +33,8 @@ from tilesmith.schedule.space.sizes import (
 from tilesmith.schedule.space.slots import Entries, is_flattened
 from tilesmith.targets import Target
 
+LEAST_GAIN = 1.35
+"""Of a form with other sums: the model errs most between forms."""
 Values = dict[str, Any]
 AnySeed = TypeVar("AnySeed")
 
@@ -220,6 +222,10 @@ class ScheduleRules:
     def may_be_first_form(self, name: str, facts: Facts) -> bool:
         """Whether a form of the kernel may be its default."""
         return True
+
+    def least_gain(self, name: str) -> float:
+        """How many times faster a form must promise to be than the kernel as it is."""
+        return LEAST_GAIN
 
     def other_ways(self, kernel: TargetedKernel) -> Mapping[str, ScheduleRules]:
         """Rules of other ways to run the same function, by the ``structure`` that names them."""

@@ -54,6 +54,8 @@ from tilesmith.schedule.space.sizes import (
 from tilesmith.targets import Target
 
 HOPPER = 90
+LEAST_ROLE_GAIN = 0.8
+"""Of the time that is predicted without roles, which is too short for chained products."""
 MAX_TILE_ELEMENTS = 1 << 20
 """The most elements that Triton allows in one tile."""
 PROGRAMS_PER_SM = 64
@@ -267,11 +269,19 @@ class TritonRules(ConfigConditions):
         return {WARP_ROLES: WarpRoleRules(self.target, self.sizes, plan)}
 
     @override
+    def least_gain(self, name: str) -> float:
+        """Warps with roles were faster wherever both were timed, so they need no margin."""
+        return LEAST_ROLE_GAIN if name == WARP_ROLES else super().least_gain(name)
+
+    @override
     def may_be_first_form(self, name: str, facts: Facts) -> bool:
         """An exchange may be a default where it was seen to run and to gain.
 
         That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
         """
+        if name == WARP_ROLES:
+            # Products alone are as fast without roles.
+            return facts.attention is not None
         if name != "exchange":
             return True
         products = facts.matmuls

@@ -29,6 +29,9 @@ from tilesmith.targets import Target
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
 GROUPINGS = (1, 2, 4, 8, 16, 32)
+THREE_GROUPS = 3
+NARROW = 64
+"""Columns of accumulators that leave registers for a third group."""
 LEAST_ROWS = 64
 """Of a group: what its matrix instruction computes at once."""
 MOST_COLUMNS = 256
@@ -36,14 +39,14 @@ REGISTERS = {1: 240, 2: 240, 3: 160}
 """Of a thread that computes, by number of groups."""
 SHARED_CACHE = 1 << 26
 """Bytes of tensors that programs running at the same time may use without losing them again."""
-OTHER_REGISTERS = 44
+OTHER_REGISTERS = 30
 """For addresses, masks and values of rows."""
 THREADS = 32 * WARPS_PER_GROUP
-PRODUCT_SHARE = 0.88
+PRODUCT_SHARE = 0.95
 """Of the matrix units' rate that products reach with others' work between them."""
-UNHIDDEN = 0.2
+UNHIDDEN = 0.15
 """Of the shorter of products and arithmetic, which overlap but for the ends of a tile."""
-TILE_NS, TURN_NS = 2500.0, 60.0
+TILE_NS, TURN_NS = 600.0, 10.0
 """Of a tile besides its turns, and of a turn's waits."""
 
 
@@ -83,9 +86,7 @@ class RoleModel(KernelModel):
                 yield registers(tile.shape, tile.dtype.bits)
 
     def _bytes(self, load: Load, values: Mapping[str, Any], sizes: TileSizes) -> int:
-        tile = load.result.tile
-        copies = 1 if load in self._plan.kept else values["num_stages"]
-        return copies * sizes.numel(tile.shape) * tile.dtype.itemsize
+        return (1 if load in self._plan.kept else values["num_stages"]) * _num_bytes(load, sizes)
 
     @override
     def predict(self, values: Mapping[str, Any]) -> Prediction:
@@ -201,6 +202,12 @@ class WarpRoleRules(ConfigConditions):
                 expected=f'structure="{FORM}" gives each group {LEAST_ROWS} rows or a multiple',
                 fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
             )
+        if not _is_compiled_rightly(groups, values["num_stages"]):
+            raise InvalidConfig(
+                problem=f"num_stages={values['num_stages']} with {groups} groups of warps",
+                expected="3, 5 or 6 stages: the assembler makes wrong code of other numbers",
+                fix="another num_stages, or num_warps=8",
+            )
         sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
         for name, size in sizes.items():
             if name not in sides and size != 1:
@@ -219,6 +226,8 @@ class WarpRoleRules(ConfigConditions):
         rows = kernel.sizes(values).symbols[self._plan.rows]
         if rows % (LEAST_ROWS * groups):
             values["num_warps"] = WARPS_PER_GROUP
+        elif not _is_compiled_rightly(groups, values["num_stages"]):
+            values["num_stages"] = THREE_GROUPS
         return values
 
     @override
@@ -246,26 +255,40 @@ class WarpRoleRules(ConfigConditions):
 
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
-        tiles = list(self._tiles(kernel))
-        model = self.model(kernel)
-        tiles.sort(key=lambda seed: model.predict(seed.values(kernel)).total_ms)
-        return "warp roles", tiles
+        return "warp roles", list(self._tiles(kernel))
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
-        """Tiles from the largest down: more columns, then more stages."""
-        (loop,) = kernel.outline.axes_of(self._plan.loop)
-        others = [name for p in self._plan.late for name in _symbols(p)]
-        names = [n for n in dict.fromkeys([loop.block, *others]) if n != self._plan.rows]
-        sides = [name for name in names if name in kernel.entries.blocks]
+        """Tiles that fit, those first that were fastest on an H200.
+
+        Wide steps of the loop beat many stages; a third group pays where accumulators are narrow
+        and all tiles have the same length. Programs walk several tiles where the next one's kept
+        operands fit beside those of this one.
+        """
+        is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
+        groups = (3, 2) if is_narrow and not self._plan.long_last else (2, 3)
         model = self.model(kernel)
-        for groups, size, stages in combinations((2, 3), (128, 64), (4, 3, 2)):
-            blocks = {name: min(size, kernel.whole(name)) for name in sides}
-            if not self._plan.early and loop.block in blocks:
-                blocks[loop.block] = min(64, blocks[loop.block])
-            blocks[self._plan.rows] = groups * LEAST_ROWS
-            seed = RoleSeed(blocks, groups, stages, self._order(kernel), self._grouping(kernel))
-            if model.resources(seed.values(kernel)).fits:
-                yield seed
+        for size, number, stages in combinations((128, 64, 32), groups, (3, 2, 5, 1)):
+            blocks = self._blocks(kernel, number * LEAST_ROWS, size)
+            seed = RoleSeed(blocks, number, stages, self._order(kernel), self._grouping(kernel))
+            use = model.resources(seed.values(kernel))
+            if use.fits and _is_compiled_rightly(number, stages):
+                sizes = kernel.sizes(seed.values(kernel))
+                kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
+                yield replace(seed, is_persistent=use.shared_bytes + kept <= SHARED_BYTES)
+
+    def _columns(self, kernel: TargetedKernel, product: Product) -> int:
+        dim = product.dot.result.tile.shape[-1]
+        return dim.constant or min(MOST_COLUMNS, kernel.whole(str(dim.symbol)))
+
+    def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
+        """Sizes of all sides of products; sums without products before them need short steps."""
+        (loop,) = kernel.outline.axes_of(self._plan.loop)
+        names = dict.fromkeys(name for p in self._plan.products for name in _symbols(p))
+        sides = [name for name in names if name in kernel.entries.blocks]
+        blocks = {name: min(size, kernel.whole(name)) for name in sides}
+        if not self._plan.early and loop.block in blocks:
+            blocks[loop.block] = min(64, blocks[loop.block])
+        return {**blocks, self._plan.rows: rows}
 
     def _order(self, kernel: TargetedKernel) -> tuple[int, ...]:
         """Tiles of rows of one head one after the other, unless they differ in length."""
@@ -290,6 +313,19 @@ class WarpRoleRules(ConfigConditions):
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
         return ()
+
+
+def _num_bytes(load: Load, sizes: TileSizes) -> int:
+    return sizes.numel(load.result.tile.shape) * load.result.tile.dtype.itemsize
+
+
+def _is_compiled_rightly(groups: int, stages: int) -> bool:
+    """Three groups with a power of two of stages read wrong tiles on an H200.
+
+    The third group alone does, and only as ptxas 12.8 optimises it: unoptimised, or by ptxas 13.0,
+    the same PTX is right.
+    """
+    return groups < THREE_GROUPS or bool(stages & (stages - 1))
 
 
 def _symbols(product: Product) -> Iterator[str]:
