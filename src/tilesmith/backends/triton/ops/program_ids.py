@@ -266,7 +266,9 @@ def _emit_start(emitter: Emitter, op: Grid, axis: int, pid: Expr) -> Expr:
         pid = emitter.named(f"pid{axis_suffix(block)}", pid)
     if block in emitter.long_last:
         # The longest programs first: short ones even out what is left.
-        pid = emitter.named(f"pid{axis_suffix(block)}", _axis_count(emitter, op, axis) - literal(1) - pid)
+        pid = emitter.named(
+            f"pid{axis_suffix(block)}", _axis_count(emitter, op, axis) - literal(1) - pid
+        )
     if arg.tile.dtype.bits == 64:
         pid = pid.method("to", "tl.int64")
     step = Expr(emitter.spelling.block_name(block)) if is_tile else literal(1)

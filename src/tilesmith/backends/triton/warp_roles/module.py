@@ -100,7 +100,9 @@ class RoleModule:
         common = [*self._parameters, *resources]
         parts.append(self._function(f"{self.name}_load", self._typed(common), loads))
         group = f"{GROUP}: gl.constexpr"
-        parts.append(self._function(f"{self.name}_compute", [group, *self._typed(common)], computed))
+        parts.append(
+            self._function(f"{self.name}_compute", [group, *self._typed(common)], computed)
+        )
         entry = [*self._parameters, *self.needs.descriptions.values(), *self._constexprs]
         parts.append(self._function(self.name, self._typed(entry), self._entry(common)))
         return in_gluon("\n\n".join([self._head(), *parts]))
@@ -299,4 +301,3 @@ class RoleModule:
 
     def _store_directly(self, emitter: RoleEmitter, op: Store) -> None:
         self.rules[Store](emitter, op)
-

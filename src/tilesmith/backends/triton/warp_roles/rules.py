@@ -37,7 +37,7 @@ LEAST_ROWS = 64
 MOST_COLUMNS = 256
 REGISTERS = {1: 240, 2: 240, 3: 160}
 """Of a thread that computes, by number of groups."""
-SHARED_CACHE = 1 << 26
+SHARED_CACHE = 1 << 25
 """Bytes of tensors that programs running at the same time may use without losing them again."""
 OTHER_REGISTERS = 30
 """For addresses, masks and values of rows."""
@@ -261,20 +261,23 @@ class WarpRoleRules(ConfigConditions):
         """Tiles that fit, those first that were fastest on an H200.
 
         Wide steps of the loop beat many stages; a third group pays where accumulators are narrow
-        and all tiles have the same length. Programs walk several tiles where the next one's kept
-        operands fit beside those of this one.
+        and all tiles have the same length. Programs walk several wide tiles of one length where
+        the next one's kept operands fit beside those of this one.
         """
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
-        groups = (3, 2) if is_narrow and not self._plan.long_last else (2, 3)
+        is_even = not self._plan.long_last
+        groups = (3, 2) if is_narrow and is_even else (2, 3)
+        depths = (2, 3, 5, 1) if is_even and not is_narrow else (3, 2, 5, 1)
         model = self.model(kernel)
-        for size, number, stages in combinations((128, 64, 32), groups, (3, 2, 5, 1)):
+        for size, number, stages in combinations((128, 64, 32), groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
             seed = RoleSeed(blocks, number, stages, self._order(kernel), self._grouping(kernel))
             use = model.resources(seed.values(kernel))
             if use.fits and _is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
-                yield replace(seed, is_persistent=use.shared_bytes + kept <= SHARED_BYTES)
+                has_room = use.shared_bytes + kept <= SHARED_BYTES
+                yield replace(seed, is_persistent=has_room and is_even and not is_narrow)
 
     def _columns(self, kernel: TargetedKernel, product: Product) -> int:
         dim = product.dot.result.tile.shape[-1]

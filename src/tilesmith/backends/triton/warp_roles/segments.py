@@ -129,8 +129,12 @@ def emit_bounds(emitter: RoleEmitter, plan: RolePlan, segments: Segments) -> Non
         block = emitter.spelling.block_name(plan.loop.blocks[0])
         upper.append((end - begin) // Expr(block))
     writer = emitter.writer
-    writer.line(f"full_from = {_extreme('gl.minimum', [_extreme('gl.maximum', lower), Expr('turns')])}")
-    writer.line(f"full_to = {_extreme('gl.maximum', [_extreme('gl.minimum', upper), Expr('full_from')])}")
+    writer.line(
+        f"full_from = {_extreme('gl.minimum', [_extreme('gl.maximum', lower), Expr('turns')])}"
+    )
+    writer.line(
+        f"full_to = {_extreme('gl.maximum', [_extreme('gl.minimum', upper), Expr('full_from')])}"
+    )
 
 
 def _extreme(function: str, items: list[Expr]) -> Expr:
