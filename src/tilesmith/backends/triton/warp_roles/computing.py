@@ -280,7 +280,7 @@ class ComputeRole:
 
     def _assign_carried(self) -> None:
         """What else the loop carries, all at once."""
-        emitter, loop, names = self._emitter, self._plan.loop, self._products.names
+        emitter, loop, _names = self._emitter, self._plan.loop, self._products.names
         pairs = [
             (
                 self._products.names[arg],

@@ -50,6 +50,9 @@ class Refusal:
     reason: str
     loc: SourceLocation
 
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.loc})" if self.loc.line else self.reason
+
 
 @dataclass(frozen=True)
 class Product:

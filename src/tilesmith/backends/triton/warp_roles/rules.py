@@ -14,7 +14,7 @@ from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.emitter import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.module import BARRIER_BYTES, SHARED_BYTES
-from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
+from tilesmith.backends.triton.warp_roles.plan import Product, Refusal, RolePlan
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Shape
@@ -346,16 +346,16 @@ def _symbols(product: Product) -> Iterator[str]:
         yield from dim.symbols
 
 
-def fits_form(kernel: TargetedKernel, plan: RolePlan) -> str | None:
+def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     """Why the copy engine or the matrix units cannot serve a plan; None when they can."""
     facts = {fact.slot: fact for fact in kernel.facts.accesses if fact.kind == "load"}
     for load in (*plan.kept, *plan.ring):
         if load.slot not in facts or not facts[load.slot].fits_descriptor:
-            return f"the copy engine cannot load {load.tensor.name}"
+            return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
     if kernel.outline.function.sizes:
-        return "its tiles have sizes that are known at run time only"
+        return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
     for product in plan.products:
         columns = product.dot.result.tile.shape[-1].constant
         if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
-            return f"a product has {columns} columns"
+            return Refusal(f"a product has {columns} columns", product.dot.loc)
     return None
