@@ -30,6 +30,7 @@ DEVICE_QUESTION = re.compile(r"\bis_gpu\b|\btarget\.kind\b")
 LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 NEW_ROOMS = (
+    "tilesmith/backends/triton/warp_roles",
     "tilesmith/frontend/source/rewriting",
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",

@@ -18,6 +18,7 @@ from tilesmith.backends.triton.emission.axes import Axis, AxisScope
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, call
 from tilesmith.backends.triton.warp_roles.layouts import Layout, without_axes
+from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -34,7 +35,6 @@ RESERVED_NAMES = (
     *(ROWS, GROUP, "gl", "gluon", "tma", "mbarrier", "turns", "turn", "step", "STAGES", "GROUPS"),
     *("fence_async_shared", "warpgroup_mma", "warpgroup_mma_wait"),
 )
-WARPS_PER_GROUP = 4
 
 _GLUON_NAMES = (
     *("abs", "arange", "bfloat16", "cdiv", "ceil", "constexpr", "cos", "div_rn", "erf", "exp"),

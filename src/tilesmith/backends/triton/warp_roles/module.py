@@ -20,7 +20,6 @@ from tilesmith.backends.triton.warp_roles.copies import CopiedTile, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
-    WARPS_PER_GROUP,
     RoleEmitter,
     in_gluon,
     num_groups,
@@ -33,20 +32,22 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_turns,
 )
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS, KEPT, Ring, find_rings
+from tilesmith.backends.triton.warp_roles.protocol import (
+    BARRIER_BYTES,
+    BARRIER_FUNCTIONS,
+    KEPT,
+    REGISTERS,
+    SHARED_BYTES,
+    WARPS_PER_GROUP,
+    Ring,
+    find_rings,
+)
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Value
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import Schedule
-
-REGISTERS = {1: (240, [24]), 2: (168, [240, 24]), 3: (128, [160, 160, 24])}
-"""By number of groups: registers of a thread at the launch, then those of all groups but the first
-and of the warp that loads. The first group has what is left: as many as the others."""
-SHARED_BYTES = 227 << 10
-"""Of one program on Hopper."""
-BARRIER_BYTES = 1 << 10
 
 IMPORTS = """
 import torch

@@ -15,6 +15,13 @@ from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.ir.ops.memory import Load
 
 EARLY, LATE, KEPT = "early", "late", "kept"
+WARPS_PER_GROUP = 4
+REGISTERS = {1: (240, [24]), 2: (168, [240, 24]), 3: (128, [160, 160, 24])}
+"""By number of groups: registers of a thread at the launch, then those of all groups but the first
+and of the warp that loads. The first group has what is left: as many as the others."""
+SHARED_BYTES = 227 << 10
+"""Of one program on Hopper."""
+BARRIER_BYTES = 1 << 10
 
 
 @dataclass(frozen=True)

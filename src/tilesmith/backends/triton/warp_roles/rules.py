@@ -12,9 +12,12 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
-from tilesmith.backends.triton.warp_roles.emitter import WARPS_PER_GROUP
-from tilesmith.backends.triton.warp_roles.module import BARRIER_BYTES, SHARED_BYTES
 from tilesmith.backends.triton.warp_roles.plan import Product, Refusal, RolePlan
+from tilesmith.backends.triton.warp_roles.protocol import (
+    BARRIER_BYTES,
+    SHARED_BYTES,
+    WARPS_PER_GROUP,
+)
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Shape
@@ -35,7 +38,7 @@ NARROW = 64
 LEAST_ROWS = 64
 """Of a group: what its matrix instruction computes at once."""
 MOST_COLUMNS = 256
-REGISTERS = {1: 240, 2: 240, 3: 160}
+GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
 """Of a thread that computes, by number of groups."""
 SHARED_CACHE = 1 << 25
 """Bytes of tensors that programs running at the same time may use without losing them again."""
@@ -65,7 +68,9 @@ class RoleModel(KernelModel):
         return ResourceUse(
             elements,
             largest,
-            Limits(self.kernel.rules.sizes.most_elements, REGISTERS[groups], SHARED_BYTES),
+            Limits(
+                self.kernel.rules.sizes.most_elements, GROUP_REGISTERS[groups], SHARED_BYTES
+            ),
             registers=OTHER_REGISTERS + sum(self._held(sizes, groups)),
             largest_resident=self._plan.late[0].dot.result,
             shared_bytes=BARRIER_BYTES + sum(self._bytes(load, values, sizes) for load in tiles),
