@@ -86,6 +86,8 @@ def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:
         yield f"next best{why if is_measured else ''}"
         width = max(len(number_text(other.predicted.total_ms)) for other in others)
         yield from (_ranked_line(other, width) for other in others)
+    for name, reason in spec.rules.missing_ways(spec.kernel).items():
+        yield f"without    {name}: {reason}"
 
 
 def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:

@@ -223,6 +223,10 @@ class ScheduleRules:
         """Whether a form of the kernel may be its default."""
         return True
 
+    def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
+        """Why a kernel cannot run in other ways that kernels like it can, by their names."""
+        return {}
+
     def least_gain(self, name: str) -> float:
         """How many times faster a form must promise to be than the kernel as it is."""
         return LEAST_GAIN

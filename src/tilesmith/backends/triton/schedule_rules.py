@@ -36,7 +36,7 @@ from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
-from tilesmith.backends.triton.warp_roles.plan import Refusal, plan_roles
+from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
 from tilesmith.backends.triton.warp_roles.rules import WarpRoleRules, fits_form
 from tilesmith.ir.types import Dim, next_power_of_2
@@ -261,12 +261,23 @@ class TritonRules(ConfigConditions):
     @override
     def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
         """Warps with roles, where the device has what they need and the kernel lets them."""
-        if self.target.kind != "cuda" or self.target.capability != HOPPER:
-            return {}
-        plan = plan_roles(kernel.outline.function)
-        if isinstance(plan, Refusal) or fits_form(kernel, plan) is not None:
+        plan = self._plan_roles(kernel)
+        if plan is None or isinstance(plan, Refusal):
             return {}
         return {WARP_ROLES: WarpRoleRules(self.target, self.sizes, plan)}
+
+    @override
+    def missing_ways(self, kernel: TargetedKernel) -> dict[str, str]:
+        plan = self._plan_roles(kernel)
+        return {WARP_ROLES: str(plan)} if isinstance(plan, Refusal) else {}
+
+    def _plan_roles(self, kernel: TargetedKernel) -> RolePlan | Refusal | None:
+        """None where nobody would expect them: on other devices, and without products."""
+        is_hopper = self.target.kind == "cuda" and self.target.capability == HOPPER
+        if not is_hopper or not kernel.facts.matmuls:
+            return None
+        plan = plan_roles(kernel.outline.function)
+        return plan if isinstance(plan, Refusal) else fits_form(kernel, plan) or plan
 
     @override
     def least_gain(self, name: str) -> float:

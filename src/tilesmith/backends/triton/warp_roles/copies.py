@@ -1,4 +1,4 @@
-"""Tiles in shared memory: how they are described to the copy engine, where they lie, their views."""
+"""Tiles in shared memory: how the copy engine is told of them, where they lie, their views."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Dim, Shape
 
 SWIZZLED_BYTES = (128, 64, 32)
-"""Widths over which the rows of a tile are shuffled, so that matrix units read without conflicts."""
+"""Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,6 @@ class CopiedTile:
             for axis in self.descriptor.axes
         ]
         return f"[{', '.join(map(str, starts))}]"
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether it has two axes, others of size 1 left out."""
-        return len(self.access.tiles) == 2  # noqa: PLR2004  rows and columns
 
     def view(self, buffer: str, *, is_turned: bool = False) -> str:
         """A buffer as the matrix that the IR has, axes of size 1 left out; or its transpose."""

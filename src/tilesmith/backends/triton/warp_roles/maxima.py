@@ -50,7 +50,7 @@ def _take_out(op: Operation, defined: Definitions) -> Sequence[Operation] | None
         return None
     x, factor = source.args
     constant = defined(factor)
-    if not isinstance(constant, Full) or not 0 < constant.value or not isfinite(constant.value):
+    if not isinstance(constant, Full) or constant.value <= 0 or not isfinite(constant.value):
         return None
     ops: list[Operation] = []
     for selection in reversed(selections):

@@ -14,26 +14,26 @@ from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Needs, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
+from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import CopiedTile, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
+    WARPS_PER_GROUP,
     RoleEmitter,
     in_gluon,
     num_groups,
 )
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
-from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS, KEPT, Ring, find_rings
-from tilesmith.backends.triton.warp_roles.roles import (
-    ComputeRole,
+from tilesmith.backends.triton.warp_roles.loading import (
     Shared,
-    StepFunction,
-    bound_axes,
     emit_copies,
     emit_scalars,
     emit_turns,
 )
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS, KEPT, Ring, find_rings
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Load, Store
@@ -182,15 +182,10 @@ class RoleModule:
         return StepFunction(emitter, self._shared, f"{self.name}_step", self._parameters)
 
     def _take(self, needs: Needs) -> None:
-        for own, other in (
-            (self.needs.constants, needs.constants),
-            (self.needs.constexprs, needs.constexprs),
-            (self.needs.helpers, needs.helpers),
-            (self.needs.definitions, needs.definitions),
-            (self.needs.descriptions, needs.descriptions),
-        ):
-            own.update(other)
-        self.needs.parameters |= needs.parameters
+        self.needs.constants |= needs.constants
+        self.needs.constexprs |= needs.constexprs
+        self.needs.helpers |= needs.helpers
+        self.needs.descriptions |= needs.descriptions
         self.needs.has_libdevice |= needs.has_libdevice
 
     @property
@@ -222,13 +217,13 @@ class RoleModule:
             writer.line("gl.warp_specialize(")
             with writer.indented():
                 writer.line("[")
-                for group in range(self.groups):
-                    self._partition(writer, f"{self.name}_compute", [str(group), *common])
-                self._partition(writer, f"{self.name}_load", common)
+                with writer.indented():
+                    for group in range(self.groups):
+                        self._partition(writer, f"{self.name}_compute", [str(group), *common])
+                    self._partition(writer, f"{self.name}_load", common)
                 writer.line("],")
-                _, registers = REGISTERS[self.groups]
-                writer.line(f"{[4] * (self.groups - 1) + [1]},")
-                writer.line(f"{registers},")
+                writer.line(f"{[WARPS_PER_GROUP] * (self.groups - 1) + [1]},")
+                writer.line(f"{REGISTERS[self.groups][1]},")
             writer.line(")")
         return writer.text()
 
@@ -240,11 +235,7 @@ class RoleModule:
     @staticmethod
     def _partition(writer: SourceWriter, name: str, arguments: Sequence[str]) -> None:
         # Constants stay constants only in a tuple that is written where it is handed over.
-        writer.line("(")
-        with writer.indented():
-            writer.line(f"{name},")
-            writer.statement("", arguments, tail=",")
-        writer.line("),")
+        writer.statement(f"({name}, ", arguments, tail="),")
 
     def _head(self) -> str:
         """Imports and constants of the module."""

@@ -50,6 +50,9 @@ class Refusal:
     reason: str
     loc: SourceLocation
 
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.loc})" if self.loc.line else self.reason
+
 
 @dataclass(frozen=True)
 class Product:
@@ -104,6 +107,13 @@ class RolePlan:
                 reached.update(op.results if reached & set(op.args) else ())
         return frozenset({self.rows}) if self.loop.ends[0] in reached else frozenset()
 
+    @property
+    def least_stages(self) -> int:
+        """Tiles of a ring that must be there at once: two where both kinds of products read one."""
+        late = {load for product in self.late for load in (product.lhs, product.rhs)}
+        early = {load for product in self.early for load in (product.lhs, product.rhs)}
+        return 2 if late & early & set(self.ring) else 1
+
     def turns_read(self, load: Load) -> str:
         """Which products read a tile last: ``early`` or ``late`` ones."""
         is_late = any(load in (product.lhs, product.rhs) for product in self.late)
@@ -154,7 +164,7 @@ class _Planner:
         rows = self._rows(products)
         loads = dict.fromkeys(x for p in products for x in (p.lhs, p.rhs) if x is not None)
         rescaling = self._rescaling(late)
-        ring = tuple(op for op in self._body if op in loads)
+        ring = tuple(op for op in self._body if isinstance(op, Load) and op in loads)
         apart = {*ring, *rescaling, *dots}
         # Views of copied tiles are made where a product reads them.
         views = {op for op in self._body if isinstance(op, (Mask, Permute)) and self._is_view(op)}
@@ -170,6 +180,7 @@ class _Planner:
             rescaling,
         )
         self._check_rows(plan)
+        self._check_carried(plan)
         return plan
 
     def _product(self, dot: Dot) -> Product:
@@ -242,6 +253,28 @@ class _Planner:
         if others or block is None or block not in self._grid.blocks:
             raise _Refused("its products have no rows of one tile in common", self._loop)
         return block
+
+    def _check_carried(self, plan: RolePlan) -> None:
+        """What one turn hands to the next must come from what lies between its products."""
+        loop = self._loop
+        inside = {value for op in plan.between for value in op.results}
+        sums = {product.dot.result for product in plan.late}
+        for arg, value in zip(loop.carried, loop.body.yielded):
+            is_own = value is arg or value in sums or value in inside
+            if not is_own or loop.body.yielded.count(value) > 1:
+                raise _Refused("the loop hands a value on that it does not compute", loop)
+        old = {arg for arg, value in zip(loop.carried, loop.body.yielded) if value not in sums}
+        for product in plan.late:
+            if product.lhs is None and product.dot.lhs not in inside:
+                raise _Refused("a sum multiplies what the turn before has left", product.dot)
+        pending = [value for op in plan.rescaling for value in op.operand_values()]
+        while pending:
+            value = pending.pop()
+            view = self._defining.get(value)
+            if value in old:
+                raise _Refused("an accumulator is scaled by what the turn before has left", loop)
+            if isinstance(view, (Broadcast, ExpandDims, Cast, Mask)):
+                pending.append(view.x)
 
     def _check_rows(self, plan: RolePlan) -> None:
         """Groups must not need each other's rows."""

@@ -14,7 +14,7 @@ from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.emitter import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.module import BARRIER_BYTES, SHARED_BYTES
-from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
+from tilesmith.backends.triton.warp_roles.plan import Product, Refusal, RolePlan
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Shape
@@ -202,6 +202,13 @@ class WarpRoleRules(ConfigConditions):
                 expected=f'structure="{FORM}" gives each group {LEAST_ROWS} rows or a multiple',
                 fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
             )
+        least = self._plan.least_stages
+        if values["num_stages"] < least:
+            raise InvalidConfig(
+                problem=f"num_stages={values['num_stages']}",
+                expected=f"{least} or more: products of two turns read one ring of tiles",
+                fix=f"num_stages={least}",
+            )
         if not _is_compiled_rightly(groups, values["num_stages"]):
             raise InvalidConfig(
                 problem=f"num_stages={values['num_stages']} with {groups} groups of warps",
@@ -224,6 +231,7 @@ class WarpRoleRules(ConfigConditions):
         values["block_sizes"] = [size if name in sides else 1 for name, size in named]
         groups = values["num_warps"] // WARPS_PER_GROUP
         rows = kernel.sizes(values).symbols[self._plan.rows]
+        values["num_stages"] = max(values["num_stages"], self._plan.least_stages)
         if rows % (LEAST_ROWS * groups):
             values["num_warps"] = WARPS_PER_GROUP
         elif not _is_compiled_rightly(groups, values["num_stages"]):
@@ -262,7 +270,7 @@ class WarpRoleRules(ConfigConditions):
 
         Wide steps of the loop beat many stages; a third group pays where accumulators are narrow
         and all tiles have the same length. Programs walk several wide tiles of one length where
-        the next one's kept operands fit beside those of this one.
+        the next one's kept operands fit beside those of this one, and narrow ones of several.
         """
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even = not self._plan.long_last
@@ -277,7 +285,7 @@ class WarpRoleRules(ConfigConditions):
                 sizes = kernel.sizes(seed.values(kernel))
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
-                yield replace(seed, is_persistent=has_room and is_even and not is_narrow)
+                yield replace(seed, is_persistent=has_room and is_even != is_narrow)
 
     def _columns(self, kernel: TargetedKernel, product: Product) -> int:
         dim = product.dot.result.tile.shape[-1]
@@ -338,16 +346,16 @@ def _symbols(product: Product) -> Iterator[str]:
         yield from dim.symbols
 
 
-def fits_form(kernel: TargetedKernel, plan: RolePlan) -> str | None:
+def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     """Why the copy engine or the matrix units cannot serve a plan; None when they can."""
     facts = {fact.slot: fact for fact in kernel.facts.accesses if fact.kind == "load"}
     for load in (*plan.kept, *plan.ring):
         if load.slot not in facts or not facts[load.slot].fits_descriptor:
-            return f"the copy engine cannot load {load.tensor.name}"
+            return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
     if kernel.outline.function.sizes:
-        return "its tiles have sizes that are known at run time only"
+        return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
     for product in plan.products:
         columns = product.dot.result.tile.shape[-1].constant
         if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
-            return f"a product has {columns} columns"
+            return Refusal(f"a product has {columns} columns", product.dot.loc)
     return None

@@ -1,0 +1,105 @@
+"""What lies between products, as a function: the first turn and all others call it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tilesmith.backends.triton.emission.axes import start_name
+from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
+from tilesmith.backends.triton.warp_roles.loading import Shared
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
+from tilesmith.ir.types import Value
+
+
+class StepFunction:
+    """What lies between products, as a function that the first turn and all others call."""
+
+    def __init__(
+        self, emitter: RoleEmitter, shared: Shared, name: str, common: Sequence[str]
+    ) -> None:
+        self.name = name
+        self.common = list(common)
+        """Parameters of the kernel, which keep their names in every function."""
+        self._shared = shared
+        self._emitter = emitter
+        plan = shared.plan
+        self._inside = {value for op in plan.between for value in op.results}
+        self.segments = find_segments(plan, emitter)
+        for op in self.segments.selections:
+            emitter.guarded[op] = emit_selection
+            emitter.uses.inlined.difference_update(op.results)
+        self.inputs = self._find_inputs()
+        self.outputs = self._find_outputs()
+        for value in self.inputs:
+            name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))
+            emitter.bind(value, name)
+
+    def _leaves(self, values: Iterable[Value]) -> Iterator[Value]:
+        """The values in variables that an expression is made of."""
+        emitter = self._emitter
+        for value in values:
+            if value in emitter.spelling.parameter_names:
+                continue
+            if value in emitter.uses.inlined:
+                yield from self._leaves(emitter.uses.defining[value].operand_values())
+            else:
+                yield value
+
+    def _find_inputs(self) -> list[Value]:
+        plan = self._shared.plan
+        starts = [*plan.grid.body.args, plan.loop.body.args[0]]
+        ends = [*plan.grid.ends, *plan.loop.ends]
+        used = [value for op in plan.between for value in op.operand_values()]
+        leaves = self._leaves([*starts, *ends, *used])
+        return [value for value in dict.fromkeys(leaves) if value not in self._inside]
+
+    def _find_outputs(self) -> list[Value]:
+        """What the next turn, rescaling and late products read."""
+        plan = self._shared.plan
+        operands = [p.dot.lhs for p in plan.late if p.lhs is None]
+        rescaled = self._leaves(v for op in plan.rescaling for v in op.operand_values())
+        wanted = [*plan.loop.body.yielded, *operands, *rescaled]
+        return [value for value in dict.fromkeys(wanted) if value in self._inside]
+
+    @property
+    def parameters(self) -> list[str]:
+        """Of the function."""
+        inputs = [str(self._emitter.expr(value)) for value in self.inputs]
+        flags = [f"{IS_MASKED}: gl.constexpr"] if self.segments else []
+        return [f"{GROUP}: gl.constexpr", *flags, *self.common, *inputs]
+
+    def emit(self) -> str:
+        """The body of the function."""
+        emitter, plan = self._emitter, self._shared.plan
+        with emitter.writer.indented(), bound_axes(emitter, plan):
+            for op in plan.between:
+                emitter.op(op)
+            results = [emitter.in_layout(v, self._shared.layouts.get(v)) for v in self.outputs]
+            emitter.writer.line(f"return {', '.join(map(str, results))}")
+        return emitter.writer.text()
+
+
+def input_name(emitter: RoleEmitter, plan: RolePlan, value: Value) -> str:
+    """What a value from outside is called inside."""
+    starts = {
+        **dict(zip(plan.grid.body.args, plan.grid.blocks)),
+        plan.loop.body.args[0]: plan.loop.blocks[0],
+    }
+    if value in starts:
+        return start_name(starts[value], value)
+    return emitter.name_hint(value)
+
+
+@contextmanager
+def bound_axes(emitter: RoleEmitter, plan: RolePlan) -> Iterator[None]:
+    """The axes of the grid and of the loop, where their starts are variables."""
+    axes = {
+        block: emitter.axis(op, position, emitter.expr(op.body.args[position]))
+        for op in (plan.grid, plan.loop)
+        for position, block in enumerate(op.blocks)
+        if block
+    }
+    with emitter.scope.binding(axes):
+        yield

@@ -1,0 +1,294 @@
+"""The role that computes: groups of four warps, each with its rows of a tile.
+
+Emission follows the plan: what may be in flight at once was decided there, waits and arrivals come
+from the rings of the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tilesmith.backends.triton.emission.axes import start_name
+from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
+from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout
+from tilesmith.backends.triton.warp_roles.loading import Shared, emit_next, emit_turns, loop_start
+from tilesmith.backends.triton.warp_roles.plan import Product
+from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
+from tilesmith.backends.triton.warp_roles.segments import emit_bounds
+from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.shape import Permute
+from tilesmith.ir.types import Value
+
+
+class ProductEmission:
+    """Starts products, waits for them, and hands their tiles back."""
+
+    def __init__(self, emitter: RoleEmitter, shared: Shared) -> None:
+        self._emitter = emitter
+        self._shared = shared
+        self._plan = shared.plan
+        self._line = emitter.writer.line
+        self.names: dict[Value, str] = {}
+        """Variables of what the loop carries, by the region's argument."""
+
+    def _operands(self, product: Product, event: str) -> tuple[str, str]:
+        """Both operands of a product, as the matrix units take them."""
+        shared = self._shared
+        right = self._view(product.rhs, product.dot.rhs, event)
+        if product.lhs is not None:
+            return self._view(product.lhs, product.dot.lhs, event), right
+        layout = shared.layouts[product.dot.result]
+        value = self._emitter.in_layout(product.dot.lhs, None)
+        name = self._operand_name(product)
+        self._line(f"{name} = gl.convert_layout({value}, gl.DotOperandLayout(0, {layout}, 2))")
+        return name, right
+
+    def _operand_name(self, product: Product) -> str:
+        """The variable of an operand in registers."""
+        return f"{self.names[self.carried(product)]}_operand"
+
+    def _view(self, load: Load, operand: Value, event: str) -> str:
+        """A copied tile as a product reads it, transposed where the source says so."""
+        shared = self._shared
+        ring = next(ring for ring in shared.rings.values() if load in ring.loads)
+        place = shared.place(load, ring, "piece" if ring.kind == KEPT else event, GROUP)
+        is_turned = False
+        while operand is not load.result:
+            op = self._emitter.uses.defining[operand]
+            assert isinstance(op, (Mask, Permute))
+            is_turned ^= isinstance(op, Permute) and op.order != (0, 1)
+            operand = op.x
+        return shared.tiles[load].view(place, is_turned=is_turned)
+
+    def _wait_tiles(self, products: Sequence[Product], event: str) -> None:
+        """Until the tiles that products read in one turn are there."""
+        loads = {load for product in products for load in (product.lhs, product.rhs)}
+        for ring in self._shared.rings.values():
+            if ring.kind != KEPT and loads & set(ring.loads):
+                self._line(ring.wait_full(event))
+
+    def start_early(self, event: str, names: Sequence[str]) -> None:
+        """Start the products of a turn that need loaded tiles only."""
+        writer = self._emitter.writer
+        self._wait_tiles(self._plan.early, event)
+        for product, name in zip(self._plan.early, names):
+            lhs, rhs = self._operands(product, event)
+            layout = self._shared.layouts[product.dot.result]
+            assert isinstance(layout, ProductLayout)
+            empty = f"gl.zeros([{ROWS}, {layout.columns}], gl.float32, {layout})"
+            writer.origin(product.dot.loc)
+            arguments = [lhs, rhs, empty, "use_acc=False", "is_async=True"]
+            writer.statement(f"{name} = warpgroup_mma", arguments)
+
+    def start_late(self, event: str) -> list[str]:
+        """Start the sums of a turn; their names while they are in flight."""
+        writer = self._emitter.writer
+        self._wait_tiles(self._plan.late, event)
+        names: list[str] = []
+        for product in self._plan.late:
+            carried = self.names[self.carried(product)]
+            lhs, rhs = self._operands(product, event)
+            writer.origin(product.dot.loc)
+            name = f"next_{carried}"
+            writer.statement(f"{name} = warpgroup_mma", [lhs, rhs, carried, "is_async=True"])
+            names.append(name)
+        return names
+
+    def carried(self, product: Product) -> Value:
+        """What a sum adds to, as the loop carries it."""
+        loop = self._plan.loop
+        return loop.carried[loop.body.yielded.index(product.dot.result)]
+
+    def wait_products(self, names: Sequence[str], in_flight: Sequence[str], left: int) -> None:
+        """Until all but so many products are done."""
+        listed = f"[{', '.join(in_flight)}]"
+        self._line(f"{', '.join(names)} = warpgroup_mma_wait({left}, {listed})")
+
+    def wait_late(self, in_flight: Sequence[str], left: int = 0) -> None:
+        """Until sums are there; their operands in registers must not be reused before."""
+        sums = [self.names[self.carried(product)] for product in self._plan.late]
+        held = [self._operand_name(p) for p in self._plan.late if p.lhs is None]
+        self.wait_products([*sums, *held], [*in_flight, *held], left)
+
+    def release(self, kind: str, event: str) -> None:
+        """Hand the tiles of an event back."""
+        if kind in self._shared.rings:
+            self._line(self._shared.rings[kind].release(event))
+
+
+class ComputeRole:
+    """What a group of four warps runs for one tile."""
+
+    def __init__(self, emitter: RoleEmitter, shared: Shared, step: StepFunction | None) -> None:
+        self._emitter = emitter
+        self._shared = shared
+        self._plan = shared.plan
+        self._step = step
+        self._line = emitter.writer.line
+        self._late = [p.dot.result for p in self._plan.late]
+        self._products = ProductEmission(emitter, shared)
+        if step is not None:
+            # They come in variables, whatever the step makes them of.
+            emitter.uses.inlined.difference_update(step.outputs)
+
+    def emit(self) -> None:
+        """Wait for kept tiles, run the loop, then what follows it."""
+        emitter, plan, shared = self._emitter, self._plan, self._shared
+        for op in plan.before:
+            emitter.op(op)
+        emit_turns(emitter, plan)
+        self._start_carried()
+        if KEPT in shared.rings:
+            self._line(shared.rings[KEPT].wait_full("piece"))
+        emitter.writer.origin(plan.loop.loc)
+        if self._step is None:
+            self._emit_sums()
+        else:
+            self._emit_rotated(self._step)
+        for result, arg in zip(plan.loop.results, plan.loop.carried):
+            emitter.bind(result, self._products.names[arg])
+        for op in plan.after:
+            emitter.op(op)
+        if KEPT in shared.rings:
+            self._line(shared.rings[KEPT].release("piece"))
+        emit_next(emitter, shared)
+
+    def _start_carried(self) -> None:
+        emitter, loop = self._emitter, self._plan.loop
+        for arg, init in zip(loop.carried, loop.init):
+            name = emitter.spelling.names.fresh(arg.name or init.name or "carried")
+            self._line(f"{name} = {self._first(init, self._shared.layouts.get(arg))}")
+            emitter.bind(arg, name)
+            self._products.names[arg] = name
+
+    def _first(self, value: Value, layout: Layout | None) -> str:
+        """What a carried value is before the first turn, where the loop keeps it."""
+        emitter = self._emitter
+        expr = emitter.expr(value)
+        if layout is None:
+            return str(emitter.exact(value))
+        if expr.is_untyped:
+            shape, dtype = emitter.spelling.shape(value.tile.shape), triton_dtype(value.tile.dtype)
+            return f"gl.full({shape}, {expr}, {dtype}, {layout})"
+        return f"gl.set_auto_layout({emitter.exact(value)}, {layout})"
+
+    def _emit_rotated(self, step: StepFunction) -> None:
+        """Early products of a turn and late ones of the turn before are in flight together."""
+        emitter, plan, writer = self._emitter, self._plan, self._emitter.writer
+        early = [emitter.spelling.names.fresh(emitter.name_hint(p.dot.result)) for p in plan.early]
+        flying = [emitter.spelling.names.fresh(f"next_{name}") for name in early]
+        if step.segments:
+            emit_bounds(emitter, plan, step.segments)
+        with writer.block("if turns > 0"):
+            self._products.start_early("step", flying)
+            self._products.wait_products(early, flying, 0)
+            self._products.release(EARLY, "step")
+            self._call_step(step, early, "0", "True")
+            self._rescale()
+            with self._other_turns(step):
+                self._products.start_early("step + turn", flying)
+                sums = self._products.start_late("step + turn - 1")
+                self._products.wait_products(early, flying, len(sums))
+                self._products.release(EARLY, "step + turn")
+                self._call_step(step, early, "turn", "part != 1")
+                self._products.wait_late(sums)
+                self._products.release(LATE, "step + turn - 1")
+                self._rescale()
+            self._products.wait_late(self._products.start_late("step + turns - 1"))
+            self._products.release(LATE, "step + turns - 1")
+
+    @contextmanager
+    def _other_turns(self, step: StepFunction) -> Iterator[None]:
+        """All turns but the first, those without masks in a loop of their own."""
+        writer = self._emitter.writer
+        if not step.segments:
+            with writer.block("for turn in range(1, turns)"):
+                yield
+            return
+        first = 0 if step.segments.has_lower_bound(self._plan) else 1
+        with writer.block(f"for part in gl.static_range({first}, 3)"):
+            self._line("begin = 1 if part == 0 else full_from if part == 1 else full_to")
+            self._line("end = full_from if part == 0 else full_to if part == 1 else turns")
+            with writer.block("for turn in range(begin, end)"):
+                yield
+
+    def _call_step(
+        self, step: StepFunction, early: Sequence[str], turn: str, is_masked: str
+    ) -> None:
+        """Call the function of what lies between, and name its results."""
+        emitter, plan = self._emitter, self._plan
+        loop = plan.loop
+        start = start_name(loop.blocks[0], loop.body.args[0])
+        self._line(f"{start} = {loop_start(emitter, plan, turn)}")
+        emitter.bind(loop.body.args[0], start)
+        for product, name in zip(plan.early, early):
+            emitter.bind(product.dot.result, name)
+        given = [str(emitter.expr(value)) for value in step.inputs]
+        names = [self._output_name(value) for value in step.outputs]
+        flags = [GROUP, is_masked] if step.segments else [GROUP]
+        arguments = [*flags, *step.common, *given]
+        emitter.writer.statement(f"{', '.join(names)} = {step.name}", arguments)
+        for value, name in zip(step.outputs, names):
+            emitter.bind(value, name)
+
+    def _output_name(self, value: Value) -> str:
+        """The carried variable that a result goes to, or one of its own."""
+        emitter, loop = self._emitter, self._plan.loop
+        if value in loop.body.yielded:
+            return self._products.names[loop.carried[loop.body.yielded.index(value)]]
+        if emitter.variables.find_name(value) is None:
+            emitter.bind(value, emitter.spelling.names.fresh(emitter.name_hint(value)))
+        return emitter.variables.find_name(value) or ""
+
+    def _rescale(self) -> None:
+        """What a turn does to accumulators before it adds to them."""
+        emitter, plan = self._emitter, self._plan
+        for op in plan.rescaling:
+            emitter.op(op)
+        for product in plan.late:
+            acc, name = product.dot.acc, self._products.names[self._products.carried(product)]
+            assert acc is not None
+            text = str(emitter.in_layout(acc, self._shared.layouts[product.dot.result]))
+            if text != name:
+                self._line(f"{name} = {text}")
+
+    def _emit_sums(self) -> None:
+        """Without early products: one product in flight while the next tiles are waited for."""
+        plan, writer, emitter = self._plan, self._emitter.writer, self._emitter
+        late = [self._products.names[self._products.carried(product)] for product in plan.late]
+        loop = plan.loop
+        start = start_name(loop.blocks[0], loop.body.args[0])
+        with writer.block("for turn in range(turns)"):
+            self._line(f"{start} = {loop_start(emitter, plan, 'turn')}")
+            emitter.bind(loop.body.args[0], start)
+            with bound_axes(emitter, plan):
+                for op in plan.between:
+                    emitter.op(op)
+                self._rescale()
+            sums = self._products.start_late("step + turn")
+            self._products.wait_late(sums, 0 if plan.rescaling or plan.between else len(sums))
+            with writer.block("if turn > 0"):
+                self._products.release(LATE, "step + turn - 1")
+            self._assign_carried()
+        self._products.wait_products(late, late, 0)
+        with writer.block("if turns > 0"):
+            self._products.release(LATE, "step + turns - 1")
+
+    def _assign_carried(self) -> None:
+        """What else the loop carries, all at once."""
+        emitter, loop, _names = self._emitter, self._plan.loop, self._products.names
+        pairs = [
+            (
+                self._products.names[arg],
+                str(emitter.in_layout(value, self._shared.layouts.get(arg))),
+            )
+            for arg, value in zip(loop.carried, loop.body.yielded)
+            if value not in self._late and value is not arg
+        ]
+        if pairs:
+            targets, values = zip(*pairs)
+            self._line(f"{', '.join(targets)} = {', '.join(values)}")

@@ -1,0 +1,110 @@
+"""The role that loads: one warp that has tiles copied as slots of the rings become free.
+
+Both roles go through the same turns and count the same events; ``Shared`` is what they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilesmith.backends.triton.emission.axes import start_name
+from tilesmith.backends.triton.emission.spelling import Expr
+from tilesmith.backends.triton.warp_roles.copies import CopiedTile
+from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
+from tilesmith.backends.triton.warp_roles.layouts import Layout
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE, Ring
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.types import Value
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all roles know: the plan, its rings, the tiles that are copied, layouts."""
+
+    plan: RolePlan
+    rings: Mapping[str, Ring]
+    tiles: Mapping[Load, CopiedTile]
+    layouts: Mapping[Value, Layout]
+    groups: int
+
+    def buffer(self, load: Load) -> str:
+        """The name of the buffers of a load."""
+        return f"{self.tiles[load].descriptor.name.removesuffix('_desc')}_tiles"
+
+    def place(self, load: Load, ring: Ring, event: str, group: str) -> str:
+        """The buffer of one event, of one group where each has its own."""
+        slot = ring.slot(event)
+        if self.tiles[load].has_group_rows and self.groups > 1:
+            slot = group if slot == "0" else f"{slot} * GROUPS + {group}"
+        return f"{self.buffer(load)}.index({slot})"
+
+
+def emit_scalars(emitter: RoleEmitter, plan: RolePlan) -> None:
+    """Numbers that positions of tiles and the ends of the loop depend on."""
+    for op in plan.before:
+        if op.results and not any(value.tile.rank for value in op.results):
+            emitter.op(op)
+
+
+def emit_turns(emitter: RoleEmitter, plan: RolePlan) -> None:
+    """How often the loop runs."""
+    begin, end = emitter.expr(plan.loop.begins[0]), emitter.expr(plan.loop.ends[0])
+    length = end - begin
+    block = emitter.spelling.block_name(plan.loop.blocks[0])
+    size = emitter.schedule.symbols[plan.loop.blocks[0]]
+    if isinstance(length.constant, int):
+        emitter.writer.line(f"turns = {max(0, -(-length.constant // size))}")
+    else:
+        emitter.writer.line(f"turns = gl.cdiv(gl.maximum({length}, 0), {block})")
+
+
+def loop_start(emitter: RoleEmitter, plan: RolePlan, turn: str) -> str:
+    """The first index of a turn's tile."""
+    begin = emitter.expr(plan.loop.begins[0])
+    block = emitter.spelling.block_name(plan.loop.blocks[0])
+    return str(begin + Expr(f"{turn} * {block}"))
+
+
+def emit_copies(emitter: RoleEmitter, shared: Shared) -> None:
+    """The role that loads: tiles of each ring, as slots become free."""
+    plan, writer = shared.plan, emitter.writer
+    kept = shared.rings.get(KEPT)
+    if kept is not None:
+        _emit_copy(emitter, shared, kept, "piece")
+    with writer.block("for turn in range(turns)"):
+        start = start_name(plan.loop.blocks[0], plan.loop.body.args[0])
+        writer.line(f"{start} = {loop_start(emitter, plan, 'turn')}")
+        for kind in (EARLY, LATE):
+            if kind in shared.rings:
+                _emit_copy(emitter, shared, shared.rings[kind], "step + turn")
+    emit_next(emitter, shared)
+
+
+def _emit_copy(emitter: RoleEmitter, shared: Shared, ring: Ring, event: str) -> None:
+    """All tiles of one event of a ring: one barrier counts their bytes."""
+    writer = emitter.writer
+    writer.line(ring.wait_empty(event))
+    copies = [
+        (tile, group)
+        for tile in (shared.tiles[load] for load in ring.loads)
+        for group in range(shared.groups if tile.has_group_rows else 1)
+    ]
+    total = sum(tile.num_bytes for tile, _ in copies)
+    writer.line(f"ready = {ring.full}.index({ring.slot(event)})")
+    writer.line(f"mbarrier.expect(ready, {total})")
+    for load in ring.loads:
+        tile = shared.tiles[load]
+        writer.origin(load.loc)
+        for group in range(shared.groups if tile.has_group_rows else 1):
+            place = shared.place(load, ring, event, str(group))
+            arguments = [tile.descriptor.name, tile.position(str(group)), "ready", place]
+            writer.statement("tma.async_copy_global_to_shared", arguments)
+
+
+def emit_next(emitter: RoleEmitter, shared: Shared) -> None:
+    """Count the events of this tile, for the one after it."""
+    emitter.writer.line("step += turns")
+    if KEPT in shared.rings:
+        emitter.writer.line("piece += 1")
