@@ -46,7 +46,9 @@ def model_args(name: str, groups: int) -> tuple[torch.Tensor, ...]:
 @cache
 def model_text(name: str, groups: int, stages: int, kept: int) -> str:
     """A module for the model; ``kept``: how many pieces' tiles are kept, 0 for a single piece."""
-    kernel = {"attention": attention, "causal_attention": causal_attention, "matmul": matmul}[name]
+    written = {"attention": attention, "causal_attention": causal_attention, "matmul": matmul}
+    # A kernel of its own: others must not find what was emitted under changed rules.
+    kernel = tilesmith.kernel(written[name].fn, static_shapes=True)
     rows = 64 * groups
     blocks = [rows, SMALL, SMALL] if name == "matmul" else [1, rows, SMALL]
     with any_stages(has_room=kept != 1):
