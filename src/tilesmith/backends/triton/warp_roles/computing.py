@@ -270,13 +270,19 @@ class ComputeRole:
                     emitter.op(op)
                 self._rescale()
             sums = self._products.start_late("step + turn")
-            self._products.wait_late(sums, 0 if plan.rescaling or plan.between else len(sums))
-            with writer.block("if turn > 0"):
-                self._products.release(LATE, "step + turn - 1")
+            is_waited = bool(plan.rescaling or plan.between) or emitter.schedule.num_stages == 1
+            self._products.wait_late(sums, 0 if is_waited else len(sums))
+            if is_waited:
+                # A ring of one tile gets the next one only after this.
+                self._products.release(LATE, "step + turn")
+            else:
+                with writer.block("if turn > 0"):
+                    self._products.release(LATE, "step + turn - 1")
             self._assign_carried()
-        self._products.wait_products(late, late, 0)
-        with writer.block("if turns > 0"):
-            self._products.release(LATE, "step + turns - 1")
+        if not is_waited:
+            self._products.wait_products(late, late, 0)
+            with writer.block("if turns > 0"):
+                self._products.release(LATE, "step + turns - 1")
 
     def _assign_carried(self) -> None:
         """What else the loop carries, all at once."""

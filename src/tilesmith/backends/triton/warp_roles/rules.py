@@ -220,6 +220,13 @@ class WarpRoleRules(ConfigConditions):
                 expected="3, 5 or 6 stages: the assembler makes wrong code of other numbers",
                 fix="another num_stages, or num_warps=8",
             )
+        step = sizes.get(self._plan.loop.blocks[0], 1)
+        if self._plan.long_last and rows % step:
+            raise InvalidConfig(
+                problem=f"steps of {step} over a loop that ends with {rows} rows",
+                expected="a divisor of the rows: whole tiles are copied",
+                fix=f"{_largest_divisor(rows, step)} for {self._plan.loop.blocks[0]}",
+            )
         sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
         for name, size in sizes.items():
             if name not in sides and size != 1:
@@ -236,6 +243,9 @@ class WarpRoleRules(ConfigConditions):
         values["block_sizes"] = [size if name in sides else 1 for name, size in named]
         groups = values["num_warps"] // WARPS_PER_GROUP
         rows = kernel.sizes(values).symbols[self._plan.rows]
+        if self._plan.long_last and self._plan.loop.blocks[0] in kernel.entries.blocks:
+            step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
+            values["block_sizes"][step] = _largest_divisor(rows, values["block_sizes"][step])
         values["num_stages"] = max(values["num_stages"], self._plan.least_stages)
         if rows % (LEAST_ROWS * groups):
             values["num_warps"] = WARPS_PER_GROUP
@@ -329,6 +339,13 @@ class WarpRoleRules(ConfigConditions):
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
         return ()
+
+
+def _largest_divisor(rows: int, size: int) -> int:
+    """The largest half, quarter and so on of a size that divides the rows."""
+    while rows % size:
+        size //= 2
+    return size
 
 
 def _num_bytes(load: Load, sizes: TileSizes) -> int:

@@ -1,0 +1,573 @@
+"""Runs emitted Gluon modules on the CPU, warps with roles in any order that barriers allow.
+
+The text of a module is run as it is, with stand-ins for what it imports. Functions of roles become
+generators: each call that another role could notice hands an ``Action`` to whoever runs the role,
+and goes on with the result. Layouts are ignored. Copies arrive, and products read their operands,
+as late as they may; what lies in a buffer before that is NaN.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton.language as tl
+
+Tensor = torch.Tensor
+NOTICED = {
+    *("mbarrier.wait", "mbarrier.arrive", "mbarrier.expect", "fence_async_shared"),
+    *("warpgroup_mma", "warpgroup_mma_wait", "tma.store_wait"),
+    *("tma.async_copy_global_to_shared", "tma.async_copy_shared_to_global"),
+}
+"""Calls that are handed out; so are stores into buffers."""
+
+
+class ProtocolError(AssertionError):
+    """A role did what another one's state forbids."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One call of a role, not done yet."""
+
+    name: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+
+
+Role = Generator[Action, Any, None]
+
+
+class _AsGenerators(ast.NodeTransformer):
+    """Calls that others notice become ``yield``; integer division rounds as the device does."""
+
+    def __init__(self) -> None:
+        self.has_yielded = False
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = ast.unparse(node.func)
+        is_store = name.endswith(".store") and ".index(" in name
+        if name not in NOTICED and not is_store and name != "_wait":
+            return node
+        self.has_yielded = True
+        if name == "_wait":
+            return ast.YieldFrom(value=node)
+        target = node.func.value if is_store and isinstance(node.func, ast.Attribute) else None
+        args = [ast.Constant("store" if is_store else name), *([target] if target else [])]
+        made = ast.Call(ast.Name("Action_of", ast.Load()), [*args, *node.args], node.keywords)
+        return ast.Yield(value=made)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        names = {ast.FloorDiv: "Quotient", ast.Mod: "Remainder"}
+        name = names.get(type(node.op))
+        if name is None:
+            return node
+        return ast.Call(ast.Name(name, ast.Load()), [node.left, node.right], [])
+
+
+def _action(name: str, *args: Any, **options: Any) -> Action:
+    return Action(name, args, options)
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return torch.div(a, b, rounding_mode="trunc")
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return a - b * _quotient(a, b)
+
+
+@dataclass
+class Barrier:
+    """Ends a phase after so many arrivals and all bytes that were announced."""
+
+    name: str
+    slot: int
+    count: int = 0
+    completed: int = 0
+    arrived: int = 0
+    bytes_left: int = 0
+
+    def arrive(self, num_bytes: int = 0) -> None:
+        self.bytes_left += num_bytes
+        self.arrived += 1
+        if self.arrived > self.count:
+            raise ProtocolError(f"{self.name}[{self.slot}] has an arrival too many")
+        self.end_phase()
+
+    def end_phase(self) -> None:
+        if self.arrived == self.count and self.bytes_left == 0:
+            self.completed, self.arrived = self.completed + 1, 0
+
+    def passes(self, parity: int) -> bool:
+        return self.completed & 1 != parity
+
+
+@dataclass(eq=False)
+class Buffer:
+    """One tile in shared memory."""
+
+    name: str
+    slot: int
+    data: Tensor
+    readers: int = 0
+    """Products in flight that read it."""
+    is_filling: bool = False
+    is_unfenced: bool = False
+
+    def write(self, what: str) -> None:
+        if self.readers or self.is_filling:
+            raise ProtocolError(f"{what} {self.name}[{self.slot}], which is in use")
+
+
+@dataclass(frozen=True)
+class View:
+    """A tile as a product or a store sees it."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    is_turned: bool = False
+
+    def reshape(self, shape: Sequence[int]) -> View:
+        return View(self.buffer, tuple(shape))
+
+    def permute(self, order: Sequence[int]) -> View:
+        assert tuple(order) == (1, 0)
+        return View(self.buffer, self.shape, not self.is_turned)
+
+    @property
+    def tile(self) -> Tensor:
+        tile = self.buffer.data.view(self.shape)
+        return tile.T if self.is_turned else tile
+
+
+@dataclass
+class Ring:
+    """What is allocated at once: buffers or barriers."""
+
+    items: list[Any]
+    name: str = ""
+
+    def index(self, i: int) -> Any:
+        if not 0 <= i < len(self.items):
+            raise ProtocolError(f"{self.name}[{i}] of {len(self.items)}")
+        item = self.items[i]
+        return item if isinstance(item, Barrier) else View(item, tuple(item.data.shape))
+
+
+@dataclass(eq=False)
+class Product:
+    """A product in flight: it has no value before it was waited for."""
+
+    lhs: Any
+    rhs: View
+    acc: Any
+    value: Tensor | None = None
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        return [view.buffer for view in (self.lhs, self.rhs) if isinstance(view, View)]
+
+    def start(self) -> None:
+        for buffer in self.buffers:
+            if buffer.is_filling:
+                raise ProtocolError(f"a product reads {buffer.name} before the tile has arrived")
+            buffer.readers += 1
+
+    def finish(self) -> None:
+        lhs = self.lhs.tile if isinstance(self.lhs, View) else self.lhs
+        acc = self.acc.value if isinstance(self.acc, Product) else self.acc
+        self.value = acc + lhs.float() @ self.rhs.tile.float()
+        for buffer in self.buffers:
+            buffer.readers -= 1
+
+
+class Descriptor:
+    """A tensor as the copy engine sees it: zeros outside of it, nothing is stored there."""
+
+    def __init__(
+        self,
+        base: Tensor,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block: Sequence[int],
+        *_: Any,
+    ) -> None:
+        assert strides[-1] == 1
+        assert all(stride * base.element_size() % 16 == 0 for stride in strides[:-1])
+        self.tensor = torch.as_strided(base, shape, strides)
+        self.block = tuple(block)
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.block) * self.tensor.element_size()
+
+    def _overlap(self, start: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        triples = list(zip(start, self.tensor.shape, self.block))
+        assert all(first >= 0 for first in start)
+        theirs = tuple(slice(a, max(a, min(a + size, end))) for a, end, size in triples)
+        return theirs, tuple(slice(0, piece.stop - piece.start) for piece in theirs)
+
+    def read(self, start: Sequence[int]) -> Tensor:
+        theirs, ours = self._overlap(start)
+        tile = torch.zeros(self.block, dtype=self.tensor.dtype)
+        tile[ours] = self.tensor[theirs]
+        return tile
+
+    def write(self, start: Sequence[int], tile: Tensor) -> None:
+        theirs, ours = self._overlap(start)
+        self.tensor[theirs] = tile.view(self.block)[ours]
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The first element of a tensor, or elements at offsets from it."""
+
+    tensor: Tensor
+    offsets: Any = 0
+
+    def __add__(self, offsets: Any) -> Pointer:
+        return Pointer(self.tensor, self.offsets + offsets)
+
+    def _places(self, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+        flat = torch.as_strided(self.tensor, (_extent(self.tensor),), (1,))
+        offsets = torch.as_tensor(self.offsets)
+        kept = torch.ones(()).bool() if mask is None else torch.as_tensor(mask)
+        offsets, kept = torch.broadcast_tensors(offsets, kept)
+        used = offsets[kept]
+        if used.numel() and not (0 <= int(used.min()) and int(used.max()) < flat.numel()):
+            raise ProtocolError("an access outside of its tensor")
+        return flat, offsets, kept
+
+    def load(self, mask: Any = None, other: Any = 0.0, **_: Any) -> Tensor:
+        flat, offsets, kept = self._places(mask)
+        found = flat[torch.where(kept, offsets, 0)]
+        return torch.where(kept, found, torch.full_like(found, other))
+
+    def store(self, value: Tensor, mask: Any = None, **_: Any) -> None:
+        flat, offsets, kept = self._places(mask)
+        values = torch.as_tensor(value).to(flat.dtype).expand(offsets.shape)
+        flat[offsets[kept]] = values[kept]
+
+
+def _extent(tensor: Tensor) -> int:
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+@dataclass
+class Machine:
+    """One program: its roles, their copies and products in flight."""
+
+    roles: list[Role]
+    choose: random.Random
+    copies: list[tuple[Descriptor, Sequence[int], Barrier, Buffer]] = field(default_factory=list)
+
+    def run(self) -> None:
+        blocked = {i: _Running(role) for i, role in enumerate(self.roles)}
+        for running in blocked.values():
+            running.resume(None)
+        while True:
+            blocked = {i: item for i, item in blocked.items() if item.action is not None}
+            ready = [i for i, item in blocked.items() if item.can_go_on]
+            if not blocked and not self.copies:
+                return
+            if not ready and not self.copies:
+                raise ProtocolError(f"roles wait for ever: {[b.action for b in blocked.values()]}")
+            chosen = self.choose.randrange(len(ready) + len(self.copies))
+            if chosen < len(ready):
+                self._step(blocked[ready[chosen]])
+            else:
+                self._land(self.copies.pop(chosen - len(ready)))
+
+    def _land(self, copy: tuple[Descriptor, Sequence[int], Barrier, Buffer]) -> None:
+        descriptor, start, barrier, buffer = copy
+        if buffer.readers:
+            raise ProtocolError(f"a copy arrives in {buffer.name} while a product reads it")
+        buffer.data.copy_(descriptor.read(start).view_as(buffer.data))
+        buffer.is_filling = False
+        barrier.bytes_left -= descriptor.num_bytes
+        barrier.end_phase()
+
+    def _step(self, running: _Running) -> None:
+        action = running.action
+        assert action is not None
+        name = action.name.rpartition(".")[2]
+        does = getattr(self, f"_{name}")
+        running.resume(does(running, *action.args, **action.options))
+
+    def _wait(self, *_: Any) -> None:
+        pass
+
+    def _arrive(self, _: _Running, barrier: Barrier, count: int = 1) -> None:
+        assert count == 1
+        barrier.arrive()
+
+    def _expect(self, _: _Running, barrier: Barrier, num_bytes: int) -> None:
+        barrier.arrive(num_bytes)
+
+    def _async_copy_global_to_shared(
+        self, _: _Running, source: Descriptor, start: Any, barrier: Barrier, place: View
+    ) -> None:
+        assert place.buffer.data.shape == source.block
+        place.buffer.write("a copy into")
+        place.buffer.is_filling = True
+        place.buffer.data.fill_(math.nan)
+        self.copies.append((source, start, barrier, place.buffer))
+
+    def _warpgroup_mma(
+        self,
+        running: _Running,
+        lhs: Any,
+        rhs: View,
+        acc: Any,
+        use_acc: bool = True,
+        is_async: bool = False,
+    ) -> Product:
+        start = acc if use_acc or isinstance(acc, Product) else torch.zeros_like(acc)
+        product = Product(lhs, rhs, start)
+        product.start()
+        running.products.append(product)
+        assert is_async
+        return product
+
+    def _warpgroup_mma_wait(self, running: _Running, left: int, values: Sequence[Any]) -> Any:
+        done = max(0, len(running.products) - left)
+        for product in running.products[:done]:
+            product.finish()
+        del running.products[:done]
+        found = [v.value if isinstance(v, Product) and v.value is not None else v for v in values]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _store(self, running: _Running, place: View, value: Tensor) -> None:
+        place.buffer.write("a store into")
+        place.tile.copy_(value.to(place.buffer.data.dtype))
+        place.buffer.is_unfenced = True
+        running.unfenced.append(place.buffer)
+
+    def _fence_async_shared(self, running: _Running) -> None:
+        for buffer in running.unfenced:
+            buffer.is_unfenced = False
+        running.unfenced.clear()
+
+    def _async_copy_shared_to_global(
+        self, running: _Running, target: Descriptor, start: Sequence[int], place: View
+    ) -> None:
+        if place.buffer.is_unfenced:
+            raise ProtocolError(f"{place.buffer.name} is copied out before a fence")
+        place.buffer.readers += 1
+        running.stores.append((target, start, place))
+
+    def _store_wait(self, running: _Running, left: int) -> None:
+        assert left == 0
+        for target, start, place in running.stores:
+            place.buffer.readers -= 1
+            target.write(start, place.buffer.data)
+        running.stores.clear()
+
+
+class _Running:
+    """A role up to its next action."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self.action: Action | None = None
+        self.products: list[Product] = []
+        self.stores: list[tuple[Descriptor, Sequence[int], View]] = []
+        self.unfenced: list[Buffer] = []
+
+    @property
+    def can_go_on(self) -> bool:
+        assert self.action is not None
+        if self.action.name != "mbarrier.wait":
+            return True
+        barrier, parity = self.action.args
+        return barrier.passes(parity)
+
+    def resume(self, result: Any) -> None:
+        try:
+            self.action = self._role.send(result)
+        except StopIteration:
+            self.action = None
+            if self.products or self.stores:
+                raise ProtocolError("a role ends with work in flight") from None
+
+
+@dataclass
+class Program:
+    """Where a program runs, for stand-ins that ask."""
+
+    number: int = 0
+    roles: list[Role] = field(default_factory=list)
+
+
+def _largest(a: Any, b: Any, **_: Any) -> Any:
+    return _extremum(max, torch.maximum, a, b)
+
+
+def _smallest(a: Any, b: Any, **_: Any) -> Any:
+    return _extremum(min, torch.minimum, a, b)
+
+
+def _extremum(plain: Callable[..., Any], of_tiles: Callable[..., Any], a: Any, b: Any) -> Any:
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        return plain(a, b)
+    dtype = (a if isinstance(a, Tensor) else b).dtype
+    return of_tiles(torch.as_tensor(a, dtype=dtype), torch.as_tensor(b, dtype=dtype))
+
+
+def _reduce(x: Tensor, axis: int, combine: Callable[[Any, Any], Any]) -> Tensor:
+    found, *rest = x.unbind(axis)
+    for item in rest:
+        found = combine(found, item)
+    return found
+
+
+def _where(condition: Any, x: Any, y: Any) -> Tensor:
+    dtype = x.dtype if isinstance(x, Tensor) else y.dtype
+    return torch.where(condition, torch.as_tensor(x, dtype=dtype), torch.as_tensor(y, dtype=dtype))
+
+
+def _allocate(dtype: Any, shape: Sequence[int], *_: Any) -> Ring:
+    count, *block = shape
+    if dtype is torch.int64:
+        return Ring([Barrier("", i) for i in range(count)])
+    return Ring([Buffer("", i, torch.full(block, math.nan, dtype=dtype)) for i in range(count)])
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _gluon_language(program: Program) -> SimpleNamespace:
+    names = ("NVMMADistributedLayout", "NVMMASharedLayout", "SliceLayout", "DotOperandLayout")
+    dtypes = ("bfloat16", "float16", "float32", "int32", "int64")
+    return SimpleNamespace(
+        **dict.fromkeys(names, _nothing),
+        **{name: getattr(torch, name) for name in dtypes},
+        **{name: getattr(torch, name) for name in ("exp2", "exp", "log2", "log", "sqrt", "abs")},
+        constexpr=lambda value: value,
+        program_id=lambda axis: program.number if axis == 0 else 0,
+        warp_specialize=lambda parts, *_: program.roles.extend(f(*args) for f, args in parts),
+        allocate_shared_memory=_allocate,
+        static_range=range,
+        cdiv=lambda a, b: _quotient(a + b - 1, b),
+        maximum=_largest,
+        minimum=_smallest,
+        reduce=_reduce,
+        where=_where,
+        sum=lambda x, axis: x.sum(axis),
+        max=lambda x, axis: x.amax(axis),
+        arange=torch.arange,
+        full=lambda shape, value, dtype, *_: torch.full(shape, value, dtype=dtype),
+        zeros=lambda shape, dtype, *_: torch.zeros(shape, dtype=dtype),
+        convert_layout=lambda x, *_: x,
+        set_auto_layout=lambda x, *_: x,
+        load=lambda pointer, **options: pointer.load(**options),
+        store=lambda pointer, value, **options: pointer.store(value, **options),
+    )
+
+
+class _HostTorch:
+    """``torch`` as the host part of a module uses it, on a machine with so many processors."""
+
+    def __init__(self, num_sms: int) -> None:
+        properties = SimpleNamespace(multi_processor_count=num_sms)
+        self.cuda = SimpleNamespace(get_device_properties=lambda _: properties)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+class _Launched:
+    """A function of the module; with a grid, all its programs one after the other."""
+
+    def __init__(self, function: Callable[..., Any], module: Simulation) -> None:
+        self._function, self._module = function, module
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._function(*args, **options)
+
+    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+        def launch(*args: Any, num_warps: int, maxnreg: int, **options: Any) -> None:
+            del num_warps, maxnreg
+            given = [Pointer(arg) if isinstance(arg, Tensor) else arg for arg in args]
+            for number in range(grid[0]):
+                roles = self._module.make_roles(lambda: self(*given, **options), number)
+                self._module.run_program(roles)
+
+        return launch
+
+
+class Simulation:
+    """An emitted module, ready to be called as its kernel is."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        seed: int = 0,
+        num_sms: int = 2,
+        change: Callable[[ast.Module], ast.Module] = lambda tree: tree,
+        run_program: Callable[[list[Role]], None] | None = None,
+    ) -> None:
+        choose = random.Random(seed)
+        self.run_program = run_program or (lambda roles: Machine(roles, choose).run())
+        self._program = Program()
+        tree = change(ast.parse(text))
+        kept = [node for node in tree.body if not isinstance(node, (ast.Import, ast.ImportFrom))]
+        tree.body = [_generated(node) if _is_device(node) else node for node in kept]
+        self.names: dict[str, Any] = {
+            **{"math": math, "torch": _HostTorch(num_sms), "tl": tl, "Action_of": _action},
+            **{"Quotient": _quotient, "Remainder": _remainder, "TensorDescriptor": Descriptor},
+            "gl": _gluon_language(self._program),
+            "gluon": SimpleNamespace(jit=lambda function: _Launched(function, self)),
+            "mbarrier": SimpleNamespace(MBarrierLayout=_nothing, init=_set_count),
+        }
+        exec(compile(ast.fix_missing_locations(tree), "<emitted>", "exec"), self.names)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.names[name]
+
+    def make_roles(self, entry: Callable[[], Any], number: int) -> list[Role]:
+        """The roles of one program, not started."""
+        self._program.number = number
+        self._program.roles.clear()
+        entry()
+        return [_named(role) for role in self._program.roles]
+
+
+def _set_count(barrier: Barrier, count: int) -> None:
+    barrier.count = count
+
+
+def _named(role: Role) -> Role:
+    """Give rings the names of the role's arguments, for messages."""
+    for name, value in role.gi_frame.f_locals.items():
+        if isinstance(value, Ring):
+            value.name = name
+            for item in value.items:
+                item.name = name
+    return role
+
+
+def _is_device(node: ast.stmt) -> bool:
+    marks = [ast.unparse(mark) for mark in getattr(node, "decorator_list", [])]
+    return isinstance(node, ast.FunctionDef) and "gluon.jit" in marks
+
+
+def _generated(node: ast.stmt) -> ast.stmt:
+    made = _AsGenerators().visit(node)
+    assert isinstance(made, ast.FunctionDef)
+    return made
+
+

@@ -1,0 +1,76 @@
+"""Attention with warp roles on a Hopper GPU: right at odd lengths, in any config, always the same.
+
+Cases run in processes side by side: each compiles for a second or two, and one that hangs costs a
+time limit and no more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from multiprocessing import get_context
+from typing import Any
+
+import pytest
+import torch
+
+from tests.device.warp_role_cases import Case, run_case
+
+IS_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+pytestmark = [
+    pytest.mark.device,
+    pytest.mark.skipif(not IS_HOPPER, reason="needs a Hopper GPU"),
+]
+LENGTHS = (1, 63, 64, 65, 127, 577, 1024, 4095, 4097)
+MOST_SECONDS = 90.0
+"""For one case, those before it in the queue included."""
+LENGTH_CASES = [
+    *(Case(kind, n, d) for kind in ("plain", "causal") for n in LENGTHS for d in (64, 128, 256)),
+    *(Case(kind, n, 128) for kind in ("bias", "lse") for n in LENGTHS),
+    *(Case(kind, n, d) for kind in ("bias", "lse") for n in (65, 1024) for d in (64, 256)),
+]
+LAYOUT_CASES = [
+    Case(kind, n, 64, layout)
+    for kind in ("plain", "causal", "lse")
+    for n, layout in ((577, "strided"), (129, "sliced"), (264, "transposed"))
+]
+CONFIG_CASES = [
+    Case(kind, 577, d, seed=seed, repeats=50 if seed < 2 else 3)
+    for kind, d in (("plain", 128), ("causal", 64), ("bias", 64), ("lse", 128))
+    for seed in range(20)
+]
+CASES = [*LENGTH_CASES, *LAYOUT_CASES, *CONFIG_CASES]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Any]]:
+    """What becomes of every case, all begun at once."""
+    folder = tmp_path_factory.mktemp("caches")
+    workers = max(1, min(12, os.cpu_count() or 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILESMITH_CACHE_DIR", str(folder / "tilesmith"))
+        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
+        pool = get_context("spawn").Pool(workers)
+        yield {case: pool.apply_async(run_case, (case,)) for case in CASES}
+        # Not close and join: a kernel that hangs would be waited for.
+        pool.terminate()
+
+
+@pytest.mark.parametrize("case", LENGTH_CASES, ids=str)
+def test_boundary_lengths(case, results):
+    results[case].get(MOST_SECONDS)
+
+
+@pytest.mark.parametrize("case", LAYOUT_CASES, ids=str)
+def test_inputs_that_are_views(case, results):
+    results[case].get(MOST_SECONDS)
+
+
+@pytest.mark.parametrize("case", CONFIG_CASES, ids=str)
+def test_random_configs(case, results):
+    results[case].get(MOST_SECONDS)
+
+
+def test_random_configs_differ(results):
+    found = {results[case].get(MOST_SECONDS) for case in CONFIG_CASES}
+    assert len(found) > len(CONFIG_CASES) // 4

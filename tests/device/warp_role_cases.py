@@ -1,0 +1,118 @@
+"""Attention with warp roles, one call at a time: what a process of the device tests runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import torch
+
+from examples.attention import (
+    attention,
+    attention_fwd,
+    biased_attention,
+    causal_attention,
+    reference,
+    reference_fwd,
+)
+from tilesmith import Config
+from tilesmith.numerics.compare import check_against
+
+HEADS = 3
+FORM = "warp_roles"
+Tensors = tuple[torch.Tensor, ...]
+
+
+def reference_causal(*args: torch.Tensor) -> torch.Tensor:
+    return reference(*args, causal=True)
+
+
+KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "plain": (attention, reference),
+    "causal": (causal_attention, reference_causal),
+    "bias": (biased_attention, reference),
+    "lse": (attention_fwd, reference_fwd),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel, one length of queries and keys, one config."""
+
+    kind: str
+    length: int
+    head_dim: int
+    layout: str = "whole"
+    seed: int | None = None
+    """Of a random config of the form; None: its default."""
+    repeats: int = 3
+
+    def __str__(self) -> str:
+        config = "" if self.seed is None else f"-seed{self.seed}"
+        return f"{self.kind}-{self.length}-{self.head_dim}-{self.layout}{config}"
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the copy engine can load the tiles: one row is no axis to it."""
+        return self.length > 1
+
+
+def make_tensor(case: Case, device: str) -> torch.Tensor:
+    """``[heads, length, head_dim]`` in memory as the case says."""
+    n, d = case.length, case.head_dim
+    sizes = {
+        "whole": (HEADS, n, d),
+        "strided": (n, HEADS, d),
+        "sliced": (HEADS, n + 1, 2 * d),
+        "transposed": (HEADS, d, n),
+    }
+    made = torch.randn(sizes[case.layout], device=device, dtype=torch.bfloat16)
+    if case.layout == "strided":
+        return made.transpose(0, 1)
+    if case.layout == "sliced":
+        return made[:, 1:, d:]
+    return made.transpose(1, 2) if case.layout == "transposed" else made
+
+
+def make_args(case: Case, device: str) -> Tensors:
+    torch.manual_seed(case.length)
+    args = tuple(make_tensor(case, device) for _ in range(3))
+    if case.kind != "bias":
+        return args
+    size = (HEADS, case.length, case.length)
+    return *args, torch.randn(size, device=device, dtype=torch.bfloat16)
+
+
+def choose_config(case: Case, bound: Any) -> Config | None:
+    """The config that a case is about; None where the kernel must not have the form."""
+    spec = bound.config_spec.forms().get(FORM)
+    assert (spec is not None) == case.is_copied, "the form fits where it should not, or not here"
+    if spec is None:
+        return None
+    config = (
+        spec.default_config() if case.seed is None else spec.random_config(Random(case.seed))
+    )
+    return config.updated(structure=FORM)
+
+
+def run_case(case: Case, device: str = "cuda") -> str:
+    """Run a case several times; the config it ran with. Raises where the result is wrong."""
+    kernel, exact = KERNELS[case.kind]
+    args = make_args(case, device)
+    bound = kernel.bind(args)
+    config = choose_config(case, bound)
+    run = bound if config is None else bound.compile_config(config)
+    found = _listed(run(*args))
+    for result, wanted in zip(found, _listed(exact(*args))):
+        # Weights are rounded to the type of the values before the second product.
+        check_against(result, wanted, reduction_length=case.length, intermediate=torch.bfloat16)
+    for _ in range(case.repeats - 1):
+        again = _listed(run(*args))
+        assert all(map(torch.equal, found, again)), f"{config}: results differ between calls"
+    return str(config)
+
+
+def _listed(found: Any) -> list[torch.Tensor]:
+    return list(found) if isinstance(found, tuple) else [found]
