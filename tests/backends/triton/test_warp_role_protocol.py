@@ -69,8 +69,8 @@ def without(pattern):
     """The last line that fits goes."""
 
     def change(text):
-        (*_, found) = re.finditer(rf"^ *{pattern}.*\n", text, re.MULTILINE)
-        return text[: found.start()] + text[found.end() :]
+        (*_, found) = re.finditer(rf"^( *){pattern}.*\n", text, re.MULTILINE)
+        return f"{text[: found.start()]}{found[1]}pass\n{text[found.end() :]}"
 
     return change
 

@@ -270,7 +270,9 @@ class ComputeRole:
                     emitter.op(op)
                 self._rescale()
             sums = self._products.start_late("step + turn")
-            is_waited = bool(plan.rescaling or plan.between) or emitter.schedule.num_stages == 1
+            has_registers = any(product.lhs is None for product in plan.late)
+            is_single = emitter.schedule.num_stages == 1
+            is_waited = bool(plan.rescaling) or has_registers or is_single
             self._products.wait_late(sums, 0 if is_waited else len(sums))
             if is_waited:
                 # A ring of one tile gets the next one only after this.
@@ -286,7 +288,7 @@ class ComputeRole:
 
     def _assign_carried(self) -> None:
         """What else the loop carries, all at once."""
-        emitter, loop, _names = self._emitter, self._plan.loop, self._products.names
+        emitter, loop = self._emitter, self._plan.loop
         pairs = [
             (
                 self._products.names[arg],

@@ -68,9 +68,7 @@ class RoleModel(KernelModel):
         return ResourceUse(
             elements,
             largest,
-            Limits(
-                self.kernel.rules.sizes.most_elements, GROUP_REGISTERS[groups], SHARED_BYTES
-            ),
+            Limits(self.kernel.rules.sizes.most_elements, GROUP_REGISTERS[groups], SHARED_BYTES),
             registers=OTHER_REGISTERS + sum(self._held(sizes, groups)),
             largest_resident=self._plan.late[0].dot.result,
             shared_bytes=BARRIER_BYTES + sum(self._bytes(load, values, sizes) for load in tiles),
