@@ -2,8 +2,8 @@
 
 The text of a module is run as it is, with stand-ins for what it imports. Functions of roles become
 generators: each call that another role could notice hands an ``Action`` to whoever runs the role,
-and goes on with the result. Layouts are ignored. Copies arrive, and products read their operands,
-as late as they may; what lies in a buffer before that is NaN.
+and goes on with the result. Layouts are ignored. Copies arrive late, products read their operands
+as late as they may, and what lies in a buffer before that is NaN.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ NOTICED = {
     *("tma.async_copy_global_to_shared", "tma.async_copy_shared_to_global"),
 }
 """Calls that are handed out; so are stores into buffers."""
+
+ARRIVAL_SHARE = 0.1
+"""How often a copy arrives where a role could go on instead."""
 
 
 class ProtocolError(AssertionError):
@@ -283,11 +286,10 @@ class Machine:
                 return
             if not ready and not self.copies:
                 raise ProtocolError(f"roles wait for ever: {[b.action for b in blocked.values()]}")
-            chosen = self.choose.randrange(len(ready) + len(self.copies))
-            if chosen < len(ready):
-                self._step(blocked[ready[chosen]])
+            if ready and not (self.copies and self.choose.random() < ARRIVAL_SHARE):
+                self._step(blocked[self.choose.choice(ready)])
             else:
-                self._land(self.copies.pop(chosen - len(ready)))
+                self._land(self.copies.pop(self.choose.randrange(len(self.copies))))
 
     def _land(self, copy: tuple[Descriptor, Sequence[int], Barrier, Buffer]) -> None:
         descriptor, start, barrier, buffer = copy
