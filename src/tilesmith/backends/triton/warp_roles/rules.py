@@ -199,10 +199,10 @@ class WarpRoleRules(ConfigConditions):
         sizes = dict(zip(kernel.entries.blocks, values["block_sizes"]))
         groups = values["num_warps"] // WARPS_PER_GROUP
         rows = kernel.sizes(values).symbols[self._plan.rows]
-        if rows % (LEAST_ROWS * groups):
+        if not _can_share(rows, groups):
             raise InvalidConfig(
                 problem=f"{groups} groups of warps with {rows} rows of {self._plan.rows}",
-                expected=f'structure="{FORM}" gives each group {LEAST_ROWS} rows or a multiple',
+                expected=f"{LEAST_ROWS} or {2 * LEAST_ROWS} rows for each group of four warps",
                 fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
             )
         least = self._plan.least_stages
@@ -245,9 +245,10 @@ class WarpRoleRules(ConfigConditions):
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
             values["block_sizes"][step] = _largest_divisor(rows, values["block_sizes"][step])
         values["num_stages"] = max(values["num_stages"], self._plan.least_stages)
-        if rows % (LEAST_ROWS * groups):
-            values["num_warps"] = WARPS_PER_GROUP
-        elif not _is_compiled_rightly(groups, values["num_stages"]):
+        if not _can_share(rows, groups):
+            groups = {192: 3, 256: 2}.get(rows, 1)
+            values["num_warps"] = groups * WARPS_PER_GROUP
+        if not _is_compiled_rightly(groups, values["num_stages"]):
             values["num_stages"] = THREE_GROUPS
         return values
 
@@ -255,16 +256,16 @@ class WarpRoleRules(ConfigConditions):
     def lighten(
         self, kernel: TargetedKernel, values: Values, use: ResourceUse
     ) -> Iterator[Values | None]:
-        if not use.fits_shared and values["num_stages"] > 2:
+        least = self._plan.least_stages
+        has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
+        if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
             yield {**values, "num_stages": values["num_stages"] - 1}
-        if not use.fits_registers and values["num_warps"] == WARPS_PER_GROUP:
-            yield {**values, "num_warps": 2 * WARPS_PER_GROUP}
         shapes = [value.tile.shape for value in use.shared_tiles]
         columns = tuple(
             dim for shape in shapes for dim in shape if dim.symbol not in (None, self._plan.rows)
         )
         yield kernel.halve_block(values, columns)
-        yield {**values, "num_stages": 1} if values["num_stages"] > 1 else None
+        yield {**values, "num_stages": least} if values["num_stages"] > least else None
 
     @override
     def device(self) -> Device:
@@ -348,6 +349,11 @@ def _largest_divisor(rows: int, size: int) -> int:
 
 def _num_bytes(load: Load, sizes: TileSizes) -> int:
     return sizes.numel(load.result.tile.shape) * load.result.tile.dtype.itemsize
+
+
+def _can_share(rows: int, groups: int) -> bool:
+    """Whether each group gets the rows of one or two matrix instructions."""
+    return rows in (groups * LEAST_ROWS, groups * 2 * LEAST_ROWS)
 
 
 def _is_compiled_rightly(groups: int, stages: int) -> bool:
