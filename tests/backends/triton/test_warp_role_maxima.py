@@ -78,7 +78,8 @@ def test_results_are_the_same_bits(factor, fill):
         wanted, found = run(before, w), run(taken_out(before), w)
         assert torch.equal(wanted.isnan(), found.isnan())
         # Which zero is the larger one depends on the device, and equal words have equal bits.
-        assert torch.equal(wanted.nan_to_num(5.0, torch.inf, -torch.inf), found.nan_to_num(5.0, torch.inf, -torch.inf))
+        known = ~wanted.isnan()
+        assert torch.equal(wanted[known], found[known])
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,6 @@ def reduced_sum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @tilesmith.kernel(static_shapes=True)
 def summed_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty([x.size(0), y.size(1)], dtype=x.dtype, device=x.device)
-    total = torch.empty([y.size(1)], dtype=torch.float32, device=x.device)
     for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
         acc = hl.zeros([tile_m, tile_n])
         for tile_k in hl.tile(x.size(1)):
