@@ -100,6 +100,9 @@ SHARES = (
     Share("test_against_handwritten.py", "test_both_are_within", 3, SAME_PATHS),
     Share("test_gradcheck.py", "test_the_gradient_is_that", 3, SAME_PATHS, "name"),
     Share("test_opcheck.py", "test_gallery", 6, SAME_PATHS, "case"),
+    Share("test_warp_role_protocol.py", "test_one_piece", 3, OTHER_SIZES),
+    Share("test_warp_role_protocol.py", "test_two_pieces", 3, OTHER_SIZES),
+    Share("test_warp_role_segments.py", "test_", 4, OTHER_SIZES),
     Share("test_fact_text.py", "test_every_example", 4, SAME_PATHS, "name"),
 )
 """Long tables, of which `make test` runs a part; the first entry that fits a test counts.

@@ -91,9 +91,7 @@ def choose_config(case: Case, bound: Any) -> Config | None:
     assert (spec is not None) == case.is_copied, "the form fits where it should not, or not here"
     if spec is None:
         return None
-    config = (
-        spec.default_config() if case.seed is None else spec.random_config(Random(case.seed))
-    )
+    config = spec.default_config() if case.seed is None else spec.random_config(Random(case.seed))
     return config.updated(structure=FORM)
 
 

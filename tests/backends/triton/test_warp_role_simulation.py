@@ -165,6 +165,12 @@ def test_mistakes_are_noticed(old, new):
     text = emit(KERNELS["causal"][0], make_args(case, "cpu"), **config(2, "flat"))
     wrong = text.replace(old, new)
     assert wrong != text
-    with pytest.raises(AssertionError):
-        for seed in range(8):
-            simulate(case, seed, wrong)
+    assert any(is_noticed(case, seed, wrong) for seed in range(8))
+
+
+def is_noticed(case, seed, text):
+    try:
+        simulate(case, seed, text)
+    except AssertionError:
+        return True
+    return False

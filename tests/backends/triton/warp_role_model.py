@@ -15,14 +15,8 @@ from typing import Any
 
 import torch
 
-from tests.backends.triton.gluon_simulator import (
-    Action,
-    Barrier,
-    ProtocolError,
-    Role,
-    Simulation,
-    View,
-)
+from tests.backends.triton.gluon_memory import Barrier, ProtocolError, View
+from tests.backends.triton.gluon_simulator import Action, Role, Simulation
 
 Op = tuple[Any, ...]
 Place = tuple[str, int]
@@ -304,9 +298,7 @@ class _Running:
         self.readers = dict(state.readers)
 
     def state(self, positions: tuple[int, ...]) -> State:
-        return State(
-            positions, frozenset(self.flights), self.barriers, self.contents, self.readers
-        )
+        return State(positions, frozenset(self.flights), self.barriers, self.contents, self.readers)
 
     def add(self, barrier: Place, arrivals: int, copies: int) -> None:
         completed, arrived, open_copies = self.barriers[barrier]
