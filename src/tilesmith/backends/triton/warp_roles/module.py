@@ -80,9 +80,8 @@ class RoleModule:
     def __post_init__(self) -> None:
         self.groups = num_groups(self.schedule)
         self.layouts: Mapping[Value, Layout] = find_layouts(self.plan, self.schedule.physical)
-        self._tiles: dict[Load, CopiedTile] = {}
-        self._staged: dict[str, CopiedTile] = {}
-        """Buffers that results are stored through, by name."""
+        self.tiles: dict[Load, CopiedTile] = {}
+        self._stores = ResultStores(self)
 
     @property
     def text(self) -> str:
@@ -93,7 +92,7 @@ class RoleModule:
         step = self._make_step(between)
         if step is not None:
             parts.append(self._function(step.name, step.parameters, step.emit()))
-        role = ComputeRole(worker, self._shared, step)
+        role = ComputeRole(worker, self.shared, step)
         computed = self._role(worker, role.emit)
         for emitter in (loader, worker, between):
             self._take(emitter.spelling.needs)
@@ -109,7 +108,7 @@ class RoleModule:
         return in_gluon("\n\n".join([self._head(), *parts]))
 
     def _emitter(self) -> RoleEmitter:
-        rules: Rules = {**self.rules, Store: self._emit_store}
+        rules: Rules = {**self.rules, Store: self._stores.emit}
         made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
         made.long_last = self.plan.long_last
         return made
@@ -152,18 +151,19 @@ class RoleModule:
                         expected="tiles that end where the tensor ends, in multiples of 16 bytes",
                         fix='other block_sizes, or a config without structure="warp_roles"',
                     )
-                self._tiles[load] = tile
-        emit_copies(emitter, self._shared)
+                self.tiles[load] = tile
+        emit_copies(emitter, self.shared)
 
     @property
     def _rings(self) -> dict[str, Ring]:
         is_looped = is_persistent(self.schedule.pid_type)
         rings = find_rings(self.plan, 2 if is_looped else 1)
-        return rings if self._bytes(rings) <= SHARED_BYTES else find_rings(self.plan, 1)
+        return rings if self.count_bytes(rings) <= SHARED_BYTES else find_rings(self.plan, 1)
 
-    def _bytes(self, rings: Mapping[str, Ring]) -> int:
+    def count_bytes(self, rings: Mapping[str, Ring]) -> int:
+        """Shared memory of the rings and their barriers."""
         return BARRIER_BYTES + sum(
-            self._count(load, ring) * self._tiles[load].num_bytes
+            self._count(load, ring) * self.tiles[load].num_bytes
             for ring in rings.values()
             for load in ring.loads
         )
@@ -171,16 +171,17 @@ class RoleModule:
     def _count(self, load: Load, ring: Ring) -> int:
         """Buffers of a load."""
         length = self.schedule.num_stages if ring.length == "STAGES" else int(ring.length)
-        return length * (self.groups if self._tiles[load].has_group_rows else 1)
+        return length * (self.groups if self.tiles[load].has_group_rows else 1)
 
     @property
-    def _shared(self) -> Shared:
-        return Shared(self.plan, self._rings, self._tiles, self.layouts, self.groups)
+    def shared(self) -> Shared:
+        """What all roles know."""
+        return Shared(self.plan, self._rings, self.tiles, self.layouts, self.groups)
 
     def _make_step(self, emitter: RoleEmitter) -> StepFunction | None:
         if not self.plan.early:
             return None
-        return StepFunction(emitter, self._shared, f"{self.name}_step", self._parameters)
+        return StepFunction(emitter, self.shared, f"{self.name}_step", self._parameters)
 
     def _take(self, needs: Needs) -> None:
         self.needs.constants |= needs.constants
@@ -191,10 +192,10 @@ class RoleModule:
 
     @property
     def _resource_names(self) -> list[str]:
-        shared = self._shared
+        shared = self.shared
         buffers = [shared.buffer(load) for ring in shared.rings.values() for load in ring.loads]
         rings = [name for ring in shared.rings.values() for name in (ring.full, ring.empty)]
-        return [*buffers, *self._staged, *rings]
+        return [*buffers, *self._stores.staged, *rings]
 
     def _function(self, name: str, parameters: Sequence[str], body: str) -> str:
         writer = SourceWriter()
@@ -204,39 +205,40 @@ class RoleModule:
 
     def _entry(self, common: Sequence[str]) -> str:
         """Buffers and barriers, then all roles at once."""
-        writer, shared = SourceWriter(), self._shared
+        writer, shared = SourceWriter(), self.shared
         with writer.indented():
             for ring in shared.rings.values():
                 for load in ring.loads:
-                    tile = self._tiles[load]
+                    tile = self.tiles[load]
                     self._allocate(writer, shared.buffer(load), self._count(load, ring), tile)
-            for name, tile in self._staged.items():
+            for name, tile in self._stores.staged.items():
                 self._allocate(writer, name, self.groups, tile)
             for ring in shared.rings.values():
                 writer.line(f"{ring.full} = _barriers({ring.length}, 1)")
                 writer.line(f"{ring.empty} = _barriers({ring.length}, GROUPS)")
-            writer.line("gl.warp_specialize(")
-            with writer.indented():
-                writer.line("[")
-                with writer.indented():
-                    for group in range(self.groups):
-                        self._partition(writer, f"{self.name}_compute", [str(group), *common])
-                    self._partition(writer, f"{self.name}_load", common)
-                writer.line("],")
-                writer.line(f"{[WARPS_PER_GROUP] * (self.groups - 1) + [1]},")
-                writer.line(f"{REGISTERS[self.groups][1]},")
-            writer.line(")")
+            self._write_roles(writer, common)
         return writer.text()
+
+    def _write_roles(self, writer: SourceWriter, common: Sequence[str]) -> None:
+        """All groups and the warp that loads, with their warps and registers."""
+        compute, load = f"{self.name}_compute", f"{self.name}_load"
+        roles = [(compute, [str(group), *common]) for group in range(self.groups)]
+        writer.line("gl.warp_specialize(")
+        with writer.indented():
+            writer.line("[")
+            with writer.indented():
+                for name, arguments in [*roles, (load, [*common])]:
+                    # Constants stay constants only in a tuple written where it is handed over.
+                    writer.statement(f"({name}, ", arguments, tail="),")
+            writer.line("],")
+            writer.line(f"{[WARPS_PER_GROUP] * (self.groups - 1) + [1]},")
+            writer.line(f"{REGISTERS[self.groups][1]},")
+        writer.line(")")
 
     def _allocate(self, writer: SourceWriter, name: str, count: int, tile: CopiedTile) -> None:
         shape = str([count, *tile.block])
         arguments = [triton_dtype(tile.dtype), shape, tile.layout]
         writer.statement(f"{name} = gl.allocate_shared_memory", arguments)
-
-    @staticmethod
-    def _partition(writer: SourceWriter, name: str, arguments: Sequence[str]) -> None:
-        # Constants stay constants only in a tuple that is written where it is handed over.
-        writer.statement(f"({name}, ", arguments, tail="),")
 
     def _head(self) -> str:
         """Imports and constants of the module."""
@@ -257,17 +259,26 @@ class RoleModule:
             writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
 
-    def _emit_store(self, emitter: Emitter, op: Store) -> None:
+
+class ResultStores:
+    """How groups store results: through shared memory and the copy engine where there is room."""
+
+    def __init__(self, module: RoleModule) -> None:
+        self._module = module
+        self.staged: dict[str, CopiedTile] = {}
+        """Buffers that results are stored through, by name."""
+
+    def emit(self, emitter: Emitter, op: Store) -> None:
         """Through shared memory and the copy engine where there is room, else by each thread."""
         assert isinstance(emitter, RoleEmitter)
         is_matrix = sum(not dim.is_one for dim in op.value.tile.shape) > 1
         tile = find_copy(emitter, op) if is_matrix else None
-        buffer = None if tile is None else self._find_buffer(tile, op)
+        buffer = None if tile is None else self._find_buffer(tile)
         if tile is None or buffer is None:
-            self._store_directly(emitter, op)
+            self._module.rules[Store](emitter, op)
             return
         writer = emitter.writer
-        value = emitter.in_layout(op.value, self.layouts.get(op.value))
+        value = emitter.in_layout(op.value, self._module.layouts.get(op.value))
         writer.statement(f"{tile.view(buffer)}.store", [str(value)])
         # The copy engine reads memory by another way than threads write it.
         writer.line("fence_async_shared()")
@@ -275,21 +286,18 @@ class RoleModule:
         writer.statement("tma.async_copy_shared_to_global", arguments)
         writer.line("tma.store_wait(0)")
 
-    def _find_buffer(self, tile: CopiedTile, op: Store) -> str | None:
+    def _find_buffer(self, tile: CopiedTile) -> str | None:
         """A kept tile that is done with, or a buffer of its own."""
-        shared = self._shared
+        shared = self._module.shared
         kept = shared.rings.get(KEPT)
         for load in kept.loads if kept is not None else ():
-            other = self._tiles[load]
+            other = self._module.tiles[load]
             is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
             if kept is not None and is_alike and other.has_group_rows:
                 return shared.place(load, kept, "piece", GROUP)
-        needed = self._bytes(shared.rings) + self.groups * tile.num_bytes
+        needed = self._module.count_bytes(shared.rings) + self._module.groups * tile.num_bytes
         if needed > SHARED_BYTES or not tile.has_group_rows:
             return None
         name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"
-        self._staged[name] = tile
-        return f"{name}.index({GROUP if self.groups > 1 else 0})"
-
-    def _store_directly(self, emitter: RoleEmitter, op: Store) -> None:
-        self.rules[Store](emitter, op)
+        self.staged[name] = tile
+        return f"{name}.index({GROUP if self._module.groups > 1 else 0})"

@@ -232,19 +232,17 @@ class _Planner:
 
     def _rescaling(self, late: Iterable[Product]) -> tuple[Operation, ...]:
         """What turns an accumulator into the operand that a late product adds to."""
+        sums = [product.dot for product in late]
+        yielded = self._loop.body.yielded
+        pending = [self._loop.carried[yielded.index(dot.result)] for dot in sums]
         found: set[Operation] = set()
-        for product in late:
-            carried = self._loop.carried[self._loop.body.yielded.index(product.dot.result)]
-            pending = [carried]
-            while pending:
-                for user in self._users.get(pending.pop(), []):
-                    if user is product.dot:
-                        continue
-                    if not isinstance(user, (Elementwise, Cast, Mask)):
-                        raise _Refused("an accumulator is read while it is summed up", user)
-                    if user not in found:
-                        found.add(user)
-                        pending.append(user.results[0])
+        while pending:
+            users = self._users.get(pending.pop(), [])
+            for user in (op for op in users if op not in sums and op not in found):
+                if not isinstance(user, (Elementwise, Cast, Mask)):
+                    raise _Refused("an accumulator is read while it is summed up", user)
+                found.add(user)
+                pending.append(user.results[0])
         return tuple(op for op in self._body if op in found)
 
     def _rows(self, products: Iterable[Product]) -> str:
