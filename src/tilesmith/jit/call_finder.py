@@ -49,6 +49,7 @@ class CallFinder:
         table: Mapping[Hashable, BoundKernel],
         lock: AbstractContextManager[Any],
         find_reader: Callable[[], TensorReader | None],
+        call_anew: Callable[..., Any],
     ) -> None:
         self._keys = keys
         self._table = table
@@ -56,6 +57,9 @@ class CallFinder:
         """Held by those who change the table or the rules of keys."""
         self._find_reader = find_reader
         """Called when there is a form to add: it may have to compile."""
+        self._call_anew = call_anew
+        self.run: Callable[..., Any] = call_anew
+        """A function of all arguments that runs what it finds for them, else ``call_anew``."""
         self.find: Callable[..., Any] = _find_nothing
         """A function of all arguments: what the table has for them, None if nothing is found."""
         self._find_by_types: Callable[..., Any] = _find_nothing
@@ -69,6 +73,7 @@ class CallFinder:
     def forget(self) -> None:
         """Start anew: keys are made by other rules, or the table is empty."""
         self.find = self._find_by_types = _find_nothing
+        self.run = self._call_anew
         self._native = None
         self._forms = {}
         self._learned.clear()
@@ -84,10 +89,14 @@ class CallFinder:
 
     def _connect(self) -> None:
         if self._native is None:
-            self.find = self._find_by_types
+            self.find, self.run = self._find_by_types, self._run_by_types
         else:
             self._native.otherwise = self._find_by_types
-            self.find = self._native
+            self.find, self.run = self._native, self._native.run
+
+    def _run_by_types(self, *args: Any) -> Any:
+        bound = self._find_by_types(*args)
+        return self._call_anew(*args) if bound is None else bound.call(*args)
 
     def _learn(self, key: Hashable, *args: Any) -> None:
         """Recognise the form of arguments that were found by their key."""
@@ -128,12 +137,14 @@ class CallFinder:
             self._native = reader.Forms(self._find_by_types, *rules)
             self._native.watches, self._native.slow_watches = WATCHES, SLOW_WATCHES
             self._native.are_recorded = torch.is_grad_enabled
+            self._native.anew = self._call_anew
             self._connect()
         if len(self._native) == MAX_FORMS:
             self._native.clear()
             self._learned.clear()
         try:
-            self._native.add(args, tuple(found.written_arguments), found)
+            written, is_read_once = tuple(found.written_arguments), found.definition.is_read_once
+            self._native.add(args, written, found, is_read_once)
         except RuntimeError:  # a type that DLPack does not know
             return False
         return True

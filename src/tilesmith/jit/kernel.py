@@ -169,7 +169,9 @@ class Kernel(GraphKernel, DefinedKernel):
             """Kernels for the device of their arguments, by key."""
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
-            self._finder = CallFinder(self._keys, self._bound, self._lock, definition.find_reader)
+            self._finder = CallFinder(
+                self._keys, self._bound, self._lock, definition.find_reader, self._call_anew
+            )
             self._join_graphs(GraphHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
@@ -238,10 +240,9 @@ class Kernel(GraphKernel, DefinedKernel):
             return self._in_graphs.call_as_written(args, kwargs)
         if kwargs or len(args) != self._num_parameters:
             args = self.definition.arguments.normalize(*args, **kwargs)
-        bound = self._finder.find(*args)
-        return self._call_anew(args) if bound is None else bound.call(*args)
+        return self._finder.run(*args)
 
-    def _call_anew(self, args: tuple[Any, ...]) -> Any:
+    def _call_anew(self, *args: Any) -> Any:
         """Run with arguments of types that are new, or at least rare, or of another form."""
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
