@@ -103,9 +103,10 @@ def may_compute(statements: Sequence[ast.stmt]) -> bool:
 
 
 _LEAVING = frozenset({
-    "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty", "new_full",
-    "new_ones", "new_zeros", "next_power_of_2", "numel", "ones", "ones_like", "promote_types",
-    "register_block_size", "reshape", "size", "specialize", "stride", "view", "zeros", "zeros_like",
+    "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty",
+    "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones", "ones_like",
+    "promote_types", "register_block_size", "reshape", "size", "specialize", "stride", "view",
+    "zeros", "zeros_like",
 })  # fmt: skip
 """Functions of torch and of the language, and methods, that change no tensor there is."""
 _LEAVING_PLAIN = frozenset({"float", "int", "len", "max", "min"})
