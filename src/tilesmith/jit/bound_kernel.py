@@ -21,6 +21,8 @@ from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
+from tilesmith.jit.visible.determinism import ordered_call
+from tilesmith.jit.visible.profiling import observe
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
@@ -135,7 +137,7 @@ class BoundKernel(CompiledKernel):
             self._activate(executable)
 
     def _activate(self, executable: Executable) -> None:
-        self._active, self.call = executable, executable.call
+        self._active, self.call = executable, ordered_call(self, executable)
 
     def _first_call(self, *args: Any) -> Any:
         with writing_repro(self.definition, args, lambda: self._active and self._active.config):
@@ -146,7 +148,8 @@ class BoundKernel(CompiledKernel):
         """Run with the installed config."""
         if kwargs:
             args = self.definition.arguments.normalize(*args, **kwargs)
-        return self.call(*self.definition.arguments.complete(args))
+        complete = self.definition.arguments.complete(args)
+        return observe(self.definition.name, self.call, *complete)
 
     def __reduce__(self) -> NoReturn:
         raise errors.BoundKernelNotPicklable(function=self.definition.name)

@@ -30,6 +30,7 @@ from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.staging.kernel import BoundStages, StagedKernel, find_staged
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.jit.visible.profiling import observe
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -170,7 +171,7 @@ class Kernel(GraphKernel, DefinedKernel):
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
             self._finder = CallFinder(
-                self._keys, self._bound, self._lock, definition.find_reader, self._call_anew
+                self._keys, self._bound, self._lock, definition, self._call_anew
             )
             self._join_graphs(GraphHost(self))
 
@@ -247,7 +248,7 @@ class Kernel(GraphKernel, DefinedKernel):
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
         recorded = self._recorded_call(args)
-        return self.call_plainly(args) if recorded is None else recorded()
+        return observe(self.name, self.call_plainly, args) if recorded is None else recorded()
 
     @override
     def _bound_alone(self, args: tuple[Any, ...]) -> BoundKernel | None:

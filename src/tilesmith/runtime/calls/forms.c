@@ -217,6 +217,8 @@ typedef struct {
     PyObject *watches;      /* callables: whether torch records what happens just now */
     PyObject *slow_watches; /* likewise, of states that take torch long to enter */
     PyObject *are_recorded; /* callable: whether gradients of calculations are kept */
+    PyObject *observer;     /* calls what it is given, such that a profiler sees it */
+    PyObject *is_observed;  /* callable: whether a profiler looks; slow to start, like traces */
     Rules rules;
     Form **forms;
     Py_ssize_t count;
@@ -273,39 +275,49 @@ static int is_any_true(PyObject *callables) {
    which torch begins to trace takes several times as long. Asking costs more than a clock. */
 enum { MAX_AGE_NS = 20000 };
 
-static int is_any_slowly_true(PyObject *callables) {
+typedef enum { FAILED = -1, PLAIN, SPECIAL, OBSERVED } Kind;
+
+static Kind ask_slowly(const Forms *self) {
     static _Thread_local int64_t last_no;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    if (time_ns - last_no < MAX_AGE_NS) return 0;
-    int answer = is_any_true(callables);
-    if (answer == 0) last_no = time_ns;
-    return answer;
+    if (time_ns - last_no < MAX_AGE_NS) return PLAIN;
+    int traced = is_any_true(self->slow_watches);
+    if (traced) return traced < 0 ? FAILED : SPECIAL;
+    int observed = self->is_observed ? is_true(self->is_observed) : 0;
+    if (observed) return observed < 0 ? FAILED : OBSERVED;
+    last_no = time_ns;
+    return PLAIN;
 }
 
-/* Whether this is more than a call: torch traces it, or wants gradients. 1, 0, or -1. */
-static int is_special(const Forms *self, PyObject *const *args, Py_ssize_t count) {
-    int watched = is_any_true(self->watches);
-    if (watched == 0 && self->slow_watches) watched = is_any_slowly_true(self->slow_watches);
-    if (watched) return watched;
+static Kind find_gradients(const Forms *self, PyObject *const *args, Py_ssize_t count) {
     if (self->are_recorded == NULL || self->are_recorded == Py_None) return 0;
     int recorded = is_true(self->are_recorded);
     if (recorded != 1) return recorded;
     for (Py_ssize_t i = 0; i < count; i++) {
         int required = is_tensor(args[i]) ? requires_grad(args[i]) : 0;
-        if (required) return required;
+        if (required) return required < 0 ? FAILED : SPECIAL;
     }
-    return 0;
+    return PLAIN;
+}
+
+/* Whether this is more than a call: torch traces it, or wants gradients; or a profiler looks. */
+static Kind kind_of(const Forms *self, PyObject *const *args, Py_ssize_t count) {
+    int watched = is_any_true(self->watches);
+    if (watched) return watched < 0 ? FAILED : SPECIAL;
+    Kind slow = self->slow_watches || self->is_observed ? ask_slowly(self) : PLAIN;
+    if (slow == FAILED || slow == SPECIAL) return slow;
+    Kind found = find_gradients(self, args, count);
+    return found == PLAIN ? slow : found;
 }
 
 /* New reference to what was added, to None, or to what another way finds; NULL where that fails.
    `*form` is the form that fits, where one does. */
-static PyObject *look_up(Forms *self, PyObject *const *args, size_t flags, PyObject *keywords,
-                         Tensor *tensors, Form **form) {
-    int special = is_special(self, args, PyVectorcall_NARGS(flags));
-    if (special < 0) return NULL;
-    if (special) Py_RETURN_NONE;
+static PyObject *look_up(Forms *self, Kind kind, PyObject *const *args, size_t flags,
+                         PyObject *keywords, Tensor *tensors, Form **form) {
+    if (kind == FAILED) return NULL;
+    if (kind == SPECIAL) Py_RETURN_NONE;
     *form = keywords ? NULL : find_form(self, args, PyVectorcall_NARGS(flags), tensors);
     if (*form != NULL) return Py_NewRef((*form)->result);
     if (self->otherwise == NULL) { /* of no use any more: its references were cleared */
@@ -322,7 +334,8 @@ static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flag
                             PyObject *keywords) {
     Tensor tensors[MAX_ARGUMENTS];
     Form *form = NULL;
-    return look_up((Forms *)object, args, flags, keywords, tensors, &form);
+    Kind kind = kind_of((Forms *)object, args, PyVectorcall_NARGS(flags));
+    return look_up((Forms *)object, kind, args, flags, keywords, tensors, &form);
 }
 
 _Thread_local const Reading *latest_reading;
@@ -335,17 +348,29 @@ static PyObject *run_with(PyObject *function, PyObject *const *args, Py_ssize_t 
     return result;
 }
 
+static PyObject *run_observed(PyObject *observer, PyObject *function, PyObject *const *args,
+                              Py_ssize_t count) {
+    PyObject *given[MAX_ARGUMENTS + 1] = {function};
+    if (count > MAX_ARGUMENTS) return run_with(function, args, count, NULL);
+    memcpy(given + 1, args, (size_t)count * sizeof(PyObject *));
+    return run_with(observer, given, count + 1, NULL);
+}
+
 static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count) {
     static PyObject *call_name;
     Tensor tensors[MAX_ARGUMENTS];
     Form *form = NULL;
     if (call_name == NULL && (call_name = PyUnicode_InternFromString("call")) == NULL) return NULL;
-    PyObject *found = look_up(self, args, (size_t)count, NULL, tensors, &form);
+    Kind kind = kind_of(self, args, count);
+    PyObject *found = look_up(self, kind, args, (size_t)count, NULL, tensors, &form);
     if (found == NULL) return NULL;
     PyObject *function = found == Py_None ? Py_XNewRef(self->anew)
                                           : PyObject_GetAttr(found, call_name);
     PyObject *result = NULL;
-    if (function != NULL) {
+    if (function != NULL && found != Py_None && kind == OBSERVED && self->observer) {
+        result = run_observed(self->observer, function, args, count);
+        Py_DECREF(function);
+    } else if (function != NULL) {
         Reading reading = {(uintptr_t)found, args, tensors, count};
         int is_kept = form != NULL && form->is_read_once;
         result = run_with(function, args, count, is_kept ? &reading : NULL);
@@ -419,6 +444,8 @@ static int forms_traverse(Forms *self, visitproc visit, void *arg) {
     Py_VISIT(self->watches);
     Py_VISIT(self->slow_watches);
     Py_VISIT(self->are_recorded);
+    Py_VISIT(self->observer);
+    Py_VISIT(self->is_observed);
     for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->forms[i]->result);
     return 0;
 }
@@ -438,6 +465,8 @@ static int forms_clear(Forms *self) {
     Py_CLEAR(self->watches);
     Py_CLEAR(self->slow_watches);
     Py_CLEAR(self->are_recorded);
+    Py_CLEAR(self->observer);
+    Py_CLEAR(self->is_observed);
     forget_forms(self);
     return 0;
 }
@@ -494,6 +523,10 @@ static PyMemberDef forms_members[] = {
      "Likewise; not asked again for 20 us after they have all said no in this thread."},
     {"are_recorded", T_OBJECT, offsetof(Forms, are_recorded), 0,
      "A function; where it says true and a tensor requires a gradient, the result is None."},
+    {"is_observed", T_OBJECT, offsetof(Forms, is_observed), 0,
+     "A function, asked like ``slow_watches``; where it says true, ``run`` calls ``observer``."},
+    {"observer", T_OBJECT, offsetof(Forms, observer), 0,
+     "A function that is given what is to be called, and its arguments."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -52,6 +52,10 @@ class ArgumentSignatures(Protocol):
     """Likewise, of states that torch takes long to enter: not asked in each call."""
     are_recorded: Callable[[], bool]
     """Where it says true and a tensor requires a gradient the result is None."""
+    is_observed: Callable[[], bool]
+    """Asked like ``slow_watches``; where it says true ``run`` goes through ``observer``."""
+    observer: Callable[..., Any]
+    """Given a function and its arguments, calls it."""
 
     def __call__(self, *args: Any) -> Any:
         """What was added for such arguments, else the result of ``otherwise``."""
