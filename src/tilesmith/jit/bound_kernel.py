@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
+from typing_extensions import override
 
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
@@ -21,6 +22,7 @@ from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
+from tilesmith.jit.visible.description import INTERPRETED, DescribedBoundKernel
 from tilesmith.jit.visible.determinism import ordered_call
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.schedule.config import Config
@@ -30,7 +32,7 @@ from tilesmith.targets import Target
 CONFIG, TRACE = topic_log("config"), topic_log("trace")
 
 
-class BoundKernel(CompiledKernel):
+class BoundKernel(DescribedBoundKernel, CompiledKernel):
     """A kernel with the types and shapes of its arguments known.
 
     Example:
@@ -50,6 +52,7 @@ class BoundKernel(CompiledKernel):
         """The ``Kernel`` that was bound; it may have other settings by now."""
         made = _specialize(definition, arguments, device)
         super().__init__(definition, made, target, device)
+        self._describe(arguments)
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
         self._executables = Executables(self, find_launcher)
@@ -76,8 +79,8 @@ class BoundKernel(CompiledKernel):
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
-        executable = self._executable(self.resolve(config))
-        return lambda *args: executable.call(*self.definition.arguments.complete(args))
+        run = ordered_call(self, self._executable(self.resolve(config)))
+        return lambda *args: run(*self.definition.arguments.complete(args))
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
@@ -157,6 +160,16 @@ class BoundKernel(CompiledKernel):
     def __deepcopy__(self, memo: dict[int, Any]) -> BoundKernel:
         """Itself: what it holds belongs to the process, whoever refers to it."""
         return self
+
+    @override
+    def _config_in_use(self) -> tuple[Config | None, str]:
+        active = self._active
+        if active is None:
+            return (self.chosen, "set") if self.chosen else (None, "not called yet")
+        if not active.runner.is_compiling:
+            return active.config, INTERPRETED
+        origin = "given" if self.configs else "the default"
+        return active.config, "searched or set" if self.chosen else origin
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""

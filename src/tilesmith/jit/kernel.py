@@ -30,6 +30,7 @@ from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.staging.kernel import BoundStages, StagedKernel, find_staged
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.jit.visible.description import DescribedKernel
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
@@ -136,7 +137,7 @@ def as_configs(configs: Iterable[Config | Mapping[str, Any]]) -> list[Config]:
     return [c if isinstance(c, Config) else Config.from_dict(c) for c in configs]
 
 
-class Kernel(GraphKernel, DefinedKernel):
+class Kernel(GraphKernel, DescribedKernel, DefinedKernel):
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
 
     def __init__(
