@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
@@ -25,6 +25,7 @@ from tilesmith.jit.tuner import TuneRequest
 from tilesmith.jit.visible.description import INTERPRETED, DescribedBoundKernel
 from tilesmith.jit.visible.determinism import ordered_call
 from tilesmith.jit.visible.profiling import observe
+from tilesmith.keywords import SearchKeywords
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
@@ -95,7 +96,7 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         *,
         force: bool = True,
         budget: float | None = None,
-        **options: Any,
+        **options: Unpack[SearchKeywords],
     ) -> Config:
         """Search for the fastest config, use it from now on and return it.
 

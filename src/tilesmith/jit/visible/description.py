@@ -6,7 +6,7 @@ Nothing is compiled or searched for a ``repr``; the table of a bound kernel make
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -74,7 +74,7 @@ class DescribedKernel:
     """A kernel that says what it is."""
 
     definition: KernelDefinition
-    _bound: Mapping[Hashable, Any]
+    _bound: dict[Hashable, Any]
 
     @override
     def __repr__(self) -> str:

@@ -53,9 +53,10 @@ class _OrderedKernel:
                 self._made = self._make(args)
             except errors.NondeterministicKernel as refusal:
                 self._refusal = refusal
-        if self._refusal is None:
+        if self._made is not None:
             return self._made.call(*args)
-        details = {"loc": self._refusal.loc, **self._refusal.details}
+        assert self._refusal is not None
+        details: dict[str, Any] = {"loc": self._refusal.loc, **self._refusal.details}
         if not torch.is_deterministic_algorithms_warn_only_enabled():
             raise errors.NondeterministicAlgorithm(**details)
         self._bound.definition.warnings.warn(NondeterministicResult, **details)

@@ -1,17 +1,54 @@
-"""``tilesmith.kernel``: kernels with a tuner, which loads when there is something to search."""
+"""``tilesmith.kernel``: kernels with a tuner, which loads when there is something to search.
+
+To a type checker a kernel has the parameters and the result of its function, and misspelt settings
+are mistakes.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeVar, overload
 
+from typing_extensions import ParamSpec, Unpack
+
+import tilesmith.exc as errors
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.kernel import kernel as make_kernel
+from tilesmith.jit.function_protocol.signature import is_method
+from tilesmith.jit.kernel import Kernel, MethodKernel, as_configs
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.keywords import SettingKeywords
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class KernelKeywords(SettingKeywords, total=False):
+    """What ``@tilesmith.kernel`` takes: configs, a key, and every setting."""
+
+    config: Config | Mapping[str, Any] | None
+    configs: Sequence[Config | Mapping[str, Any]] | None
+    key: Callable[..., Hashable] | None
+    settings: Settings
+
+
+class AotKeywords(KernelKeywords, total=False):
+    """What ``@tilesmith.aot_kernel`` takes besides."""
+
+    batched: Sequence[Sequence[int | None] | None] | None
+    collect_fn: Callable[..., Any] | None
+    measure_fn: Callable[..., Any] | None
+
+
+class KernelMaker(Protocol):
+    """A decorator with its arguments given."""
+
+    def __call__(self, fn: Callable[P, R], /) -> Kernel[P, R]:
+        """Turn a function into a kernel."""
+        ...
 
 
 class LateTuner:
@@ -51,27 +88,63 @@ def wants_search(settings: Settings) -> bool:
     return settings.force_autotune or settings.autotune_effort != "none"
 
 
-def kernel(
-    fn: Callable[..., Any] | None = None,
-    *,
-    config: Config | Mapping[str, Any] | None = None,
-    configs: Sequence[Config | Mapping[str, Any]] | None = None,
-    key: Callable[..., Hashable] | None = None,
-    **settings: Any,
-) -> Any:
+@overload
+def kernel(fn: Callable[P, R], **options: Unpack[KernelKeywords]) -> Kernel[P, R]: ...
+@overload
+def kernel(fn: None = None, **options: Unpack[KernelKeywords]) -> KernelMaker: ...
+def kernel(fn: Any = None, **options: Any) -> Any:
     """Turn a function with device loops into a kernel; bare or with arguments.
+
+    Args:
+        fn: the function; left out where the decorator has arguments.
+        options: ``config`` or ``configs`` to run with, ``key``: a function of the arguments whose
+            result is part of what makes calls share compiled code; and every setting
+            (``tilesmith.Settings``).
 
     Example:
         ``@tilesmith.kernel(config=tilesmith.Config(block_sizes=[64]), static_shapes=False)``
     """
-    options: dict[str, Any] = {"config": config, "configs": configs, "key": key, **settings}
     if fn is None:
         return partial(kernel, **options)
     return make_kernel(fn, tuner=LateTuner(), **options)
 
 
-def aot_kernel(
+def make_kernel(
     fn: Callable[..., Any] | None = None,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    configs: Sequence[Config | Mapping[str, Any]] | None = None,
+    key: Callable[..., Hashable] | None = None,
+    tuner: Tuner | None = None,
+    **settings: Any,
+) -> Any:
+    """A kernel with a tuner of the caller's choice, or without; a decorator, too."""
+    if fn is None:
+        return partial(
+            make_kernel, config=config, configs=configs, key=key, tuner=tuner, **settings
+        )
+    if config is not None and configs is not None:
+        raise errors.ConflictingArguments(first="config", second="configs")
+    given = as_configs([config] if config is not None else configs or ())
+    made = MethodKernel if is_method(fn) else Kernel
+    return made(fn, configs=given, settings=_settings(settings), key=key, tuner=tuner)
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    whole = given.get("settings")
+    if whole is None:
+        return Settings(**given)
+    if len(given) > 1:
+        raise errors.ConflictingArguments(first="settings", second="other settings keywords")
+    return whole
+
+
+@overload
+def aot_kernel(fn: Callable[P, R], **options: Unpack[AotKeywords]) -> Kernel[P, R]: ...
+@overload
+def aot_kernel(fn: None = None, **options: Unpack[AotKeywords]) -> KernelMaker: ...
+def aot_kernel(
+    fn: Any = None,
     *,
     batched: Sequence[Sequence[int | None] | None] | None = None,
     collect_fn: Callable[..., Any] | None = None,
