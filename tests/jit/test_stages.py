@@ -140,10 +140,8 @@ def test_tunables_of_host_code_come_from_the_config() -> None:
     assert tuned_split(x).shape == (2,)
     kernel = helion.kernel(tuned_split.fn, config=helion.Config(block_sizes=[4], parts=4))  # pyright: ignore[reportCallIssue]
     assert torch.equal(kernel(x), torch.full((4,), 4.0))
-    text = tuned_split.bind((x,)).to_triton_code(
-        helion.Config(block_sizes=[4], parts=8),
-        target="cuda:90",  # pyright: ignore[reportCallIssue]
-    )
+    other = helion.Config(block_sizes=[4]).updated(parts=8)
+    text = tuned_split.bind((x,)).to_triton_code(other, target="cuda:90")
     assert "torch.zeros([parts]" in text
     assert "parts = 8" in text
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from typing_extensions import Unpack, override
+from typing_extensions import Unpack
 
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
@@ -22,7 +22,7 @@ from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.jit.visible.description import INTERPRETED, DescribedBoundKernel
+from tilesmith.jit.visible.description import DescribedBoundKernel
 from tilesmith.jit.visible.determinism import ordered_call
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
@@ -161,16 +161,6 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
     def __deepcopy__(self, memo: dict[int, Any]) -> BoundKernel:
         """Itself: what it holds belongs to the process, whoever refers to it."""
         return self
-
-    @override
-    def _config_in_use(self) -> tuple[Config | None, str]:
-        active = self._active
-        if active is None:
-            return (self.chosen, "set") if self.chosen else (None, "not called yet")
-        if not active.runner.is_compiling:
-            return active.config, INTERPRETED
-        origin = "given" if self.configs else "the default"
-        return active.config, "searched or set" if self.chosen else origin
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""

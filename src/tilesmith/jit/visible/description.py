@@ -121,7 +121,14 @@ class DescribedBoundKernel:
 
     def _config_in_use(self) -> tuple[Config | None, str]:
         """The config of calls, None before it is chosen, and where it is from."""
-        raise NotImplementedError
+        bound: Any = self
+        active = bound._active
+        if active is None:
+            return (bound.chosen, "set") if bound.chosen else (None, "not called yet")
+        if not active.runner.is_compiling:
+            return active.config, INTERPRETED
+        origin = "given" if bound.configs else "the default"
+        return active.config, "searched or set" if bound.chosen else origin
 
     def _describe(self, args: tuple[Any, ...]) -> None:
         parameters = self.definition.parameters
