@@ -132,14 +132,14 @@ def updates_of(
 ) -> tuple[SharedUpdate, ...]:
     """Those found with tiles of four, for a table of ones."""
     x, out = torch.ones(ROWS, COLUMNS), torch.zeros(1000, dtype=dtype)
-    bound = helion.kernel(function, **settings).bind((x, out, *more))  # pyright: ignore[reportAttributeAccessIssue]
+    bound = helion.kernel(function, **settings).bind((x, out, *more))
     return find_shared_updates(bound.function, {b.name: 4 for b in bound.function.blocks})
 
 
 def most_updates(function: Any, *more: Any) -> float:
     """How often the element is updated that is updated most often, by running it."""
     x, out = torch.ones(ROWS, COLUMNS), torch.zeros(1000)
-    helion.kernel(function, backend="reference")(x, out, *more)  # pyright: ignore[reportCallIssue]
+    helion.kernel(function, backend="reference")(x, out, *more)
     return out.max().item()
 
 

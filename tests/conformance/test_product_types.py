@@ -69,4 +69,4 @@ def test_accumulators_of_another_width_or_kind(operands, acc) -> None:
 
 def test_products_of_floats_are_not_added_to_integers() -> None:
     with pytest.raises(helion.exc.InvalidArgumentKind, match="acc is i32, expected float32"):
-        accumulated(randn(16, 16), randn(16, 16), torch.int32)  # pyright: ignore[reportArgumentType]
+        accumulated(randn(16, 16), randn(16, 16), torch.int32)

@@ -34,7 +34,7 @@ def test_random_config_agrees_with_fp64(case: Case, seed: int) -> None:
     dtype, size = rng.choice(case.dtypes), rng.choice(case.sizes)
     args = case.make_inputs(size, dtype, "cuda")
     kernel = helion.kernel(case.kernel.fn, static_shapes=seed % 2 == 0 or case.needs_static_shapes)
-    bound = kernel.bind(args)  # pyright: ignore[reportAttributeAccessIssue]
+    bound = kernel.bind(args)
     before = copies(args)
     case.check(run_some_config(bound, args, rng), before, size, dtype)
 

@@ -35,27 +35,27 @@ def test_a_remark_is_printed_once(function, capsys):
     warning, args = REMARKS[function]
     kernel = fresh(function)
     for _ in range(3):
-        kernel(*args)  # pyright: ignore[reportArgumentType]
+        kernel(*args)
     assert printed(capsys) == [warning.__name__]
 
 
 @pytest.mark.parametrize("function", REMARKS, ids=lambda f: f.__name__)
 def test_texts_of_remarks(function, capsys, golden):
     _, args = REMARKS[function]
-    fresh(function)(*args)  # pyright: ignore[reportArgumentType]
+    fresh(function)(*args)
     golden(capsys.readouterr().err)
 
 
 def test_another_shape_does_not_repeat_a_remark(capsys):
     kernel = fresh(kernels.adds_on_the_host)
     for n in (3, 5, 9):
-        kernel(torch.ones(n, n))  # pyright: ignore[reportArgumentType]
+        kernel(torch.ones(n, n))
     assert len(printed(capsys)) == 1
 
 
 def test_another_kernel_has_remarks_of_its_own(capsys):
     for _ in range(2):
-        fresh(kernels.adds_on_the_host)(*MATRIX)  # pyright: ignore[reportArgumentType]
+        fresh(kernels.adds_on_the_host)(*MATRIX)
     assert len(printed(capsys)) == 2
 
 
@@ -64,19 +64,19 @@ def test_another_kernel_has_remarks_of_its_own(capsys):
 def test_a_class_or_its_parent_can_be_silenced(function, is_parent, capsys):
     warning, args = REMARKS[function]
     ignored = exc.BaseWarning if is_parent else warning
-    fresh(function, ignore_warnings=[ignored])(*args)  # pyright: ignore[reportArgumentType]
+    fresh(function, ignore_warnings=[ignored])(*args)
     assert not printed(capsys)
 
 
 def test_names_in_the_environment_silence_too(capsys, monkeypatch):
     monkeypatch.setenv("TILESMITH_IGNORE_WARNINGS", "TensorOperationInWrapper,WrongDevice")
-    fresh(kernels.adds_on_the_host)(*MATRIX)  # pyright: ignore[reportArgumentType]
+    fresh(kernels.adds_on_the_host)(*MATRIX)
     assert not printed(capsys)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_code_that_sets_the_stage_is_not_remarked_on(backend, capsys):
-    fresh(kernels.only_sets_the_stage, backend=backend)(*MATRIX)  # pyright: ignore[reportArgumentType]
+    fresh(kernels.only_sets_the_stage, backend=backend)(*MATRIX)
     assert not printed(capsys)
 
 
@@ -85,10 +85,10 @@ def test_plain_products_lose_nothing_and_are_not_remarked_on(dtype, capsys):
     kernel = fresh(kernels.plain_products, config={"block_sizes": [16, 16, 16]})
     a, b = torch.randn(16, 64, dtype=dtype), torch.randn(64, 16, dtype=dtype)
     exact = a.double() @ b.double()
-    assert (kernel(a, b) - exact).abs().max() < 1e-4  # pyright: ignore[reportCallIssue]
+    assert (kernel(a, b) - exact).abs().max() < 1e-4
     assert not printed(capsys)
 
 
 def test_full_precision_products_may_be_scaled(capsys):
-    fresh(kernels.scaled_products)(torch.ones(8, 8), torch.ones(8, 8))  # pyright: ignore[reportCallIssue]
+    fresh(kernels.scaled_products)(torch.ones(8, 8), torch.ones(8, 8))
     assert not printed(capsys)

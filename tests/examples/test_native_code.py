@@ -62,7 +62,7 @@ def test_the_number_of_threads_changes_no_bit(case: Case) -> None:
     dtype = case.dtypes[0]
     args = case.make_inputs(size, dtype, "cpu")
     # A kernel of its own: other tests must not meet code that shares so little work.
-    bound = helion.kernel(case.kernel.fn, backend="cpu").bind(args)  # pyright: ignore[reportAttributeAccessIssue]
+    bound = helion.kernel(case.kernel.fn, backend="cpu").bind(args)
     found: list[tuple[torch.Tensor, ...]] = []
     for count in (1, 2, 3, 2):
         torch.set_num_threads(count)

@@ -48,7 +48,7 @@ def run_job(name: str, size: list[int], dtype_name: str, static_shapes: bool, se
     args = case.make_inputs(tuple(size), dtype, "cpu")
     before = copies(args)
     kernel = helion.kernel(case.kernel.fn, static_shapes=static_shapes)
-    bound = kernel.bind(args, target=TARGET)  # pyright: ignore[reportAttributeAccessIssue]
+    bound = kernel.bind(args, target=TARGET)
     config = bound.config_spec.random_config(random.Random(seed))
     source = bound.to_triton_code(config)
     try:

@@ -160,9 +160,9 @@ def test_defaults_and_keywords_are_filled_in():
         assert torch.allclose(scale_into(x, y, beta=1.0), x * 2 + 1)
         assert torch.allclose(scale_into(y=y, x=x), x * 2 + 0.5)
         with pytest.raises(exc.WrongArguments):
-            scale_into(x)  # pyright: ignore[reportCallIssue]
+            scale_into(x)
         with pytest.raises(exc.WrongArguments):
-            scale_into(x, y, 1.0, 2.0, 3.0)  # pyright: ignore[reportCallIssue]
+            scale_into(x, y, 1.0, 2.0, 3.0)
 
 
 SHIFT = 1.0

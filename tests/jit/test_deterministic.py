@@ -120,7 +120,7 @@ def test_sources_that_need_atomics_of_several_programs_are_refused(function: Any
         deterministic(function)(*args)
     with pytest.raises(exc.NondeterministicKernel):
         deterministic(function).bind(args).to_triton_code()
-    helion.kernel(function)(*args)  # pyright: ignore[reportArgumentType]
+    helion.kernel(function)(*args)
 
 
 def test_runtime_sizes_cannot_be_shown_to_fit() -> None:

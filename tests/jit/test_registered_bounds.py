@@ -40,7 +40,7 @@ def most_alone(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("static_shapes", [True, False])
 def test_defaults_keep_to_the_bounds(backend: str, size: int, static_shapes: bool) -> None:
     settings: dict[str, Any] = {"backend": backend, "static_shapes": static_shapes}
-    seen = helion.kernel(block_sizes_seen, **settings)(torch.zeros(size), 32, 256)  # pyright: ignore[reportArgumentType]
+    seen = helion.kernel(block_sizes_seen, **settings)(torch.zeros(size), 32, 256)
     assert 32 <= seen[0] <= 256
     assert helion.kernel(most_alone, **settings)(torch.zeros(size))[0] <= 64
 
@@ -49,7 +49,7 @@ def test_defaults_keep_to_the_bounds(backend: str, size: int, static_shapes: boo
 def test_a_config_outside_is_refused(wrong: int) -> None:
     kernel = helion.kernel(block_sizes_seen, config=helion.Config(block_sizes=[wrong]))
     with pytest.raises(exc.InvalidConfigValue, match="from 32 to 256"):
-        kernel(torch.zeros(5000), 32, 256)  # pyright: ignore[reportArgumentType]
+        kernel(torch.zeros(5000), 32, 256)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -66,4 +66,4 @@ def test_every_config_of_the_search_keeps_to_the_bounds(target: str) -> None:
 def test_the_length_of_the_axis_is_no_limit_for_configs() -> None:
     # Kernels registered with a size of theirs run under one config for small inputs, too.
     kernel = helion.kernel(block_sizes_seen, config=helion.Config(block_sizes=[512]))
-    assert kernel(torch.zeros(100), 1, 100)[0] == 512  # pyright: ignore[reportArgumentType]
+    assert kernel(torch.zeros(100), 1, 100)[0] == 512

@@ -48,8 +48,8 @@ def arguments():
 
 def test_the_file_of_a_call_runs_alone(capsys):
     kernel = fresh(kernels.gathers, print_repro=True, config={"block_sizes": [4]}, num_threads=1)
-    kernel(*arguments())  # pyright: ignore[reportCallIssue]
-    kernel(*arguments())  # pyright: ignore[reportCallIssue]
+    kernel(*arguments())
+    kernel(*arguments())
     (path,) = written(capsys)
     text = path.read_text()
     assert "block_sizes=[4]" in text
@@ -65,7 +65,7 @@ def test_the_file_of_a_call_runs_alone(capsys):
 
 def test_the_file_gives_what_the_kernel_gives(capsys):
     x = torch.arange(7.0)
-    fresh(kernels.adds, print_repro=True)(x, x)  # pyright: ignore[reportCallIssue]
+    fresh(kernels.adds, print_repro=True)(x, x)
     (path,) = written(capsys)
     assert "        # comments stay\n" in path.read_text()
     made = runpy.run_path(str(path))
@@ -74,7 +74,7 @@ def test_the_file_gives_what_the_kernel_gives(capsys):
 
 def test_a_call_that_does_not_compile_is_written_and_fails_alike(capsys):
     with pytest.raises(exc.TileArithmetic):
-        fresh(kernels.mistaken, print_repro=True)(torch.ones(5))  # pyright: ignore[reportArgumentType]
+        fresh(kernels.mistaken, print_repro=True)(torch.ones(5))
     (path,) = written(capsys)
     done = run(path)
     assert done.returncode == 1
@@ -84,7 +84,7 @@ def test_a_call_that_does_not_compile_is_written_and_fails_alike(capsys):
 def test_the_variable_asks_for_it_too(capsys, monkeypatch):
     monkeypatch.setenv("TILESMITH_PRINT_REPRO", "1")
     x = torch.ones(3)
-    fresh(kernels.adds)(x, x)  # pyright: ignore[reportCallIssue]
+    fresh(kernels.adds)(x, x)
     (path,) = written(capsys)
     # The same tensor was given twice.
     assert "\n    y = x\n" in path.read_text()
@@ -92,7 +92,7 @@ def test_the_variable_asks_for_it_too(capsys, monkeypatch):
 
 def test_nothing_is_written_unless_asked_for(capsys, tmp_path):
     x = torch.ones(3)
-    fresh(kernels.adds, cache_dir=tmp_path)(x, x)  # pyright: ignore[reportCallIssue]
+    fresh(kernels.adds, cache_dir=tmp_path)(x, x)
     assert not written(capsys)
     assert not (tmp_path / "repro").exists()
 

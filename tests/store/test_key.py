@@ -35,7 +35,7 @@ def helped(x: torch.Tensor, helper) -> torch.Tensor:
 
 
 def _key(function, *args, regime="cold", **settings):
-    bound = helion.kernel(function, **settings).bind(args)  # pyright: ignore[reportAttributeAccessIssue]
+    bound = helion.kernel(function, **settings).bind(args)
     return make_key(bound, args, regime)
 
 

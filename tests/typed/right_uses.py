@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from typing_extensions import assert_type
 
@@ -56,6 +58,15 @@ def empty_brackets(x: torch.Tensor) -> None:
         x[tile] = 0.0
 
 
+@ts.kernel
+def power(x: torch.Tensor, n: hl.constexpr) -> torch.Tensor:
+    out = torch.ones_like(x)
+    for tile in hl.tile(x.size(0)):
+        for _ in hl.static_range(n):
+            out[tile] = out[tile] * x[tile]
+    return out
+
+
 class Layer:
     bias = 1.0
 
@@ -74,8 +85,15 @@ def calls(x: torch.Tensor, any_kernel: ts.Kernel) -> None:
     assert_type(listed(x), torch.Tensor)
     assert_type(ahead(x, bias=1.0), torch.Tensor)
     assert_type(Layer().shift(x), torch.Tensor)
+    assert_type(power(x, 3), torch.Tensor)
     empty_brackets(x)
     any_kernel(x, 1, mode="any")
+
+
+def of_any(function: Any, x: torch.Tensor) -> None:
+    """What nobody knows may be anything: no mistake is seen where there may be none."""
+    ts.kernel(function, static_shapes=False)(x)
+    ts.kernel(function).bind((x,))
 
 
 def uses(x: torch.Tensor) -> None:

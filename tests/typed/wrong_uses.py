@@ -34,7 +34,7 @@ def decorators() -> None:
     ts.jit(autotune_effort="much")  # pyright: ignore[reportArgumentType]
     ts.jit(num_threads=1.5)  # pyright: ignore[reportArgumentType]
     ts.aot_kernel(bached=None)  # pyright: ignore[reportCallIssue]
-    ts.kernel(3)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    ts.kernel(3)  # pyright: ignore[reportArgumentType]
     ts.Settings(statik=True)  # pyright: ignore[reportCallIssue]
     ts.Settings(check=1)  # pyright: ignore[reportArgumentType]
 

@@ -34,7 +34,7 @@ def test_a_chain_of_choices_grows_by_one_in_each_walk(columns: int) -> None:
     text = top_k.bind((x, 12)).to_code()
     walks = text.split("for i in range(")[1:]
     assert max(walk.count("where(") for walk in walks) <= 5
-    values, places = top_k(x, 12)  # pyright: ignore[reportArgumentType]
+    values, places = top_k(x, 12)
     expected = torch.topk(x, 12)
     assert torch.equal(values, expected.values)
     assert torch.equal(places, expected.indices)

@@ -74,7 +74,7 @@ def test_a_transposed_matrix_is_read_along_memory() -> None:
 @pytest.mark.parametrize("size", [1, 31, 64, 127])
 def test_every_order_computes_the_same(kernel, size: int) -> None:
     x, bias, scale = torch.randn(size, size), torch.randn(size), torch.randn(size)
-    out = helion.kernel(kernel, config=BLOCKS)(x, bias, scale, 3)  # pyright: ignore[reportCallIssue]
+    out = helion.kernel(kernel, config=BLOCKS)(x, bias, scale, 3)
     x, bias, scale = x.double(), bias.double(), scale.double()
     start = {
         begins_with_row_values: (bias * scale)[:, None],

@@ -54,7 +54,7 @@ def product_of_any_size(x, y, out):
 def run(kernel: Any, *args: Any, target: str | None = None, **config: Any) -> str:
     """Run with a config, compiled anew; the plan as text."""
     fresh = helion.kernel(kernel.fn, **kernel.settings.to_dict())
-    bound = fresh.bind(args, target=target)  # pyright: ignore[reportAttributeAccessIssue]
+    bound = fresh.bind(args, target=target)
     bound.compile_config(helion.Config(**config))(*args)
     return bound.to_code(helion.Config(**config))
 

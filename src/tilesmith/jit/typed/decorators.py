@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from typing_extensions import ParamSpec, Unpack
 
@@ -43,12 +43,15 @@ class AotKeywords(KernelKeywords, total=False):
     measure_fn: Callable[..., Any] | None
 
 
-class KernelMaker(Protocol):
+class KernelMaker:
     """A decorator with its arguments given."""
+
+    def __init__(self, decorator: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self._decorator, self._options = decorator, options
 
     def __call__(self, fn: Callable[P, R], /) -> Kernel[P, R]:
         """Turn a function into a kernel."""
-        ...
+        return self._decorator(fn, **self._options)
 
 
 class LateTuner:
@@ -91,7 +94,7 @@ def wants_search(settings: Settings) -> bool:
 @overload
 def kernel(fn: Callable[P, R], **options: Unpack[KernelKeywords]) -> Kernel[P, R]: ...
 @overload
-def kernel(fn: None = None, **options: Unpack[KernelKeywords]) -> KernelMaker: ...
+def kernel(**options: Unpack[KernelKeywords]) -> KernelMaker: ...
 def kernel(fn: Any = None, **options: Any) -> Any:
     """Turn a function with device loops into a kernel; bare or with arguments.
 
@@ -105,7 +108,7 @@ def kernel(fn: Any = None, **options: Any) -> Any:
         ``@tilesmith.kernel(config=tilesmith.Config(block_sizes=[64]), static_shapes=False)``
     """
     if fn is None:
-        return partial(kernel, **options)
+        return KernelMaker(kernel, options)
     return make_kernel(fn, tuner=LateTuner(), **options)
 
 
@@ -142,7 +145,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
 @overload
 def aot_kernel(fn: Callable[P, R], **options: Unpack[AotKeywords]) -> Kernel[P, R]: ...
 @overload
-def aot_kernel(fn: None = None, **options: Unpack[AotKeywords]) -> KernelMaker: ...
+def aot_kernel(**options: Unpack[AotKeywords]) -> KernelMaker: ...
 def aot_kernel(
     fn: Any = None,
     *,
@@ -165,8 +168,7 @@ def aot_kernel(
         options: as for ``kernel``.
     """
     if fn is None:
-        return partial(
-            aot_kernel, batched=batched, collect_fn=collect_fn, measure_fn=measure_fn, **options
-        )
+        given = {"batched": batched, "collect_fn": collect_fn, "measure_fn": measure_fn}
+        return KernelMaker(aot_kernel, {**given, **options})
     chosen: dict[str, Any] = {"static_shapes": False, **options}
     return kernel(fn, **chosen)

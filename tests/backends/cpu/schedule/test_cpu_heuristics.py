@@ -257,5 +257,5 @@ def test_only_plain_stores_to_unread_memory_of_known_size_bypass_the_caches():
 )
 def test_small_first_calls_with_runtime_sizes_do_not_make_small_tiles(name, size, blocks):
     kernel = helion.kernel(CASES[name].kernel.fn, static_shapes=False)
-    args = kernel.normalize_args(*CASES[name].make_inputs(size, torch.float32, "cpu"))  # pyright: ignore[reportAttributeAccessIssue]
-    assert default(kernel.bind(args).function).block_sizes == blocks  # pyright: ignore[reportAttributeAccessIssue]
+    args = kernel.normalize_args(*CASES[name].make_inputs(size, torch.float32, "cpu"))
+    assert default(kernel.bind(args).function).block_sizes == blocks

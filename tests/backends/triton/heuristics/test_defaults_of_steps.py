@@ -14,7 +14,7 @@ from examples.ports.split_kv_decode import attend_parts, join_parts
 
 
 def default(kernel: Any, *arguments: Any, static_shapes: bool = True) -> Any:
-    bound = helion.kernel(kernel, static_shapes=static_shapes).bind(arguments, target="cuda:90")  # pyright: ignore[reportAttributeAccessIssue]
+    bound = helion.kernel(kernel, static_shapes=static_shapes).bind(arguments, target="cuda:90")
     return bound.default_config()
 
 
