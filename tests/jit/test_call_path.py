@@ -160,9 +160,9 @@ def test_defaults_and_keywords_are_filled_in():
         assert torch.allclose(scale_into(x, y, beta=1.0), x * 2 + 1)
         assert torch.allclose(scale_into(y=y, x=x), x * 2 + 0.5)
         with pytest.raises(exc.WrongArguments):
-            scale_into(x)
+            scale_into(x)  # pyright: ignore[reportCallIssue]
         with pytest.raises(exc.WrongArguments):
-            scale_into(x, y, 1.0, 2.0, 3.0)
+            scale_into(x, y, 1.0, 2.0, 3.0)  # pyright: ignore[reportCallIssue]
 
 
 SHIFT = 1.0

@@ -118,7 +118,7 @@ def test_set_config_counts_for_later_calls() -> None:
     bound = kernel.bind((x, []))
     bound.set_config(helion.Config(block_sizes=[2, 4]))
     torch.testing.assert_close(kernel(x, []), (x + 1) * 2)
-    assert [stage.chosen["block_sizes"] for stage in bound.stages] == [[2], [4]]
+    assert [stage.chosen["block_sizes"] for stage in bound.stages] == [[2], [4]]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_tuning_gives_a_config_of_all_stages() -> None:

@@ -136,7 +136,7 @@ def test_mistakes_in_requests_for_several_workloads():
     with pytest.raises(ValueError, match="at least one"):
         kernel.autotune_multi([])
     with pytest.raises(exc.WrongArguments, match="come in a tuple, found a Tensor"):
-        kernel.autotune_multi([X[:2]])
+        kernel.autotune_multi([X[:2]])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="autotune_baseline_fn"):
         kernel.autotune_multi([(X, Y)], relative_to="baseline")
 
@@ -180,7 +180,7 @@ def test_mistakes_in_options_are_found_before_anything_starts():
     with pytest.raises(ValueError, match="unknown search method 'Guess'; expected one of"):
         kernel.autotune((X, Y), method="Guess")
     with pytest.raises(ValueError, match="has no option 'wings'"):
-        kernel.autotune((X, Y), wings=2)
+        kernel.autotune((X, Y), wings=2)  # pyright: ignore[reportCallIssue]
     with pytest.raises(exc.NotEnoughConfigs):
         FiniteSearch(kernel.bind((X, Y)), (X, Y), configs=[config(8)]).autotune()
 
