@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tilesmith.backends.table import BACKENDS
 from tilesmith.compiler.specialization import make_spec
@@ -22,7 +23,7 @@ def config_spec(function: Function, target: Target, tunables: Tunables = None) -
 
 
 def form_spec(
-    function: Function, target: Target, tunables: Tunables = None, **settings: object
+    function: Function, target: Target, tunables: Tunables = None, **settings: Any
 ) -> MultiFormSpec:
     """What a Config may say about a function, in whatever form."""
     return make_spec(function, BACKENDS.rules(target), tunables or {}, Settings(**settings))

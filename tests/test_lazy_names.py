@@ -32,7 +32,7 @@ def checked_names() -> dict[str, str]:
     """Name to place, as type checkers are told."""
     tree = ast.parse(SOURCE.read_text())
     block = next(item for item in tree.body if isinstance(item, ast.If))
-    found = {"jit": "tilesmith.tune.kernel:kernel"}
+    found = {"jit": "tilesmith.jit.typed.decorators:kernel"}
     for item in block.body:
         if isinstance(item, ast.ImportFrom):
             link = "." if item.module == "tilesmith" else ":"

@@ -36,6 +36,8 @@ NEW_ROOMS = (
     "tilesmith/jit/graphs",
     "tilesmith/jit/output",
     "tilesmith/jit/staging",
+    "tilesmith/jit/typed",
+    "tilesmith/jit/visible",
 )
 """Capabilities that came later, inside the room they belong to: counted apart from it."""
 

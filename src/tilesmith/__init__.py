@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
     from tilesmith.jit.output.code import OutputCodeOptions
+    from tilesmith.jit.typed.decorators import aot_kernel, kernel
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
-    from tilesmith.tune.kernel import aot_kernel, kernel
 
     jit = kernel
 
@@ -32,12 +32,12 @@ _PLACES = {
     "OutputCodeOptions": "tilesmith.jit.output.code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
-    "aot_kernel": "tilesmith.tune.kernel:aot_kernel",
+    "aot_kernel": "tilesmith.jit.typed.decorators:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "experimental": "tilesmith.experimental",
-    "jit": "tilesmith.tune.kernel:kernel",
-    "kernel": "tilesmith.tune.kernel:kernel",
+    "jit": "tilesmith.jit.typed.decorators:kernel",
+    "kernel": "tilesmith.jit.typed.decorators:kernel",
     "language": "tilesmith.language",
     "next_power_of_2": "tilesmith.frontend.language.host_functions:next_power_of_2",
     "runtime": "tilesmith.runtime",

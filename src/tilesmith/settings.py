@@ -18,7 +18,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import Unpack
+
 import tilesmith.setting_rules as rules
+from tilesmith.keywords import SettingKeywords
 from tilesmith.setting_rules import RefMode
 
 PREFIX = "TILESMITH_"
@@ -159,7 +162,7 @@ class Settings:
     autotune_log_search_space_verbose: bool = _setting(False, rules.FLAG)
     autotune_log_search_space_path: str | None = _setting(None, rules.PATH)
 
-    def __init__(self, **values: object) -> None:
+    def __init__(self, **values: Unpack[SettingKeywords]) -> None:
         environ = _environment()
         _name_unknown(tuple(unknown_variables(os.environ)))
         self._fill(values, environ)
@@ -185,7 +188,7 @@ class Settings:
         if not self.cache_dir:
             object.__setattr__(self, "cache_dir", _default_cache_dir(environ))
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """All settings by name, as shallow copies."""
         return {item.name: copy.copy(getattr(self, item.name)) for item in fields(self)}
 

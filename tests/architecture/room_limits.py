@@ -22,6 +22,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 350),
     "tilesmith/jit/staging": (5, 1_000),
+    "tilesmith/jit/typed": (2, 200),
+    "tilesmith/jit/visible": (4, 350),
     "tilesmith/lab": (18, 2_850),
     "tilesmith/measure": (4, 500),
     "tilesmith/numerics": (18, 4_150),
@@ -30,13 +32,13 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/store": (7, 1_100),
-    "tilesmith/tune": (29, 5_500),
+    "tilesmith/tune": (28, 5_450),
 }
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 80_900,
-    "files in src": 426,
+    "lines in src": 81_600,
+    "files in src": 432,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -57,15 +57,15 @@ def test_its_configs_have_the_common_keys_and_its_own():
     spec = bind(softmax, torch.randn(37, 100)).config_spec
     assert spec.supported_keys == ("block_sizes", "reduction_loops", "eager_backwards")
     # Keys of other backends are dropped, sizes need not be padded, unknown keys are refused.
-    full = spec.normalize(Config(block_sizes=[8], num_warps=8, cpu_unroll=2, eager_backwards=True))
+    full = spec.normalize(Config(block_sizes=[8], num_warps=8, cpu_unroll=2, eager_backwards=True))  # pyright: ignore[reportCallIssue]
     assert dict(full) == {"block_sizes": [8], "reduction_loops": [None], "eager_backwards": True}
     with pytest.raises(InvalidConfigKeys):
-        spec.normalize(Config(block_sizes=[8], eager_sideways=True))
+        spec.normalize(Config(block_sizes=[8], eager_sideways=True))  # pyright: ignore[reportCallIssue]
 
 
 def test_its_code_is_shown():
     bound = bind(softmax, torch.randn(37, 100))
-    code = bound.to_code(Config(block_sizes=[8], eager_backwards=True))
+    code = bound.to_code(Config(block_sizes=[8], eager_backwards=True))  # pyright: ignore[reportCallIssue]
     assert "in reversed(range(int(v2), int(v3), 8)):" in code
     assert "torch.amax(" in code
     assert bound.to_code(Config(block_sizes=[8]), form="triton").startswith("import torch")
@@ -76,7 +76,7 @@ def test_its_configs_are_tuned(tmp_path):
     history = History()
     settings = Settings(cache_dir=str(tmp_path), autotune_log_level=50, autotune_progress_bar=False)
     bound = Kernel(softmax, settings=settings, backends=TABLE).bind((x,), target=TARGET)
-    configs = [Config(block_sizes=[size], eager_backwards=True) for size in (8, 32)]
+    configs = [Config(block_sizes=[size], eager_backwards=True) for size in (8, 32)]  # pyright: ignore[reportCallIssue]
     request = TuneRequest(True, 60.0, {"method": "FiniteSearch", "configs": configs})
     bound.install(Autotuner([history]).tune(bound, (x,), request))
     assert [trial.outcome.reason for trial in history.trials if not trial.outcome.samples_ms] == []

@@ -57,3 +57,17 @@ def test_a_config_that_is_none_is_a_message():
     done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--stages", "--config", "[1]"])
     assert done.exit_code == 2
     assert done.stderr.startswith("error: --config: a Config is a JSON object")
+
+
+def test_determinism_is_said():
+    done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--count", "1"])
+    assert "results    the same bits in every run\n" in done.stdout
+    shared = [
+        "tests.jit.test_visible:row_total",
+        "--args",
+        "randn(8, 70000)",
+        "--target",
+        "cuda:90",
+    ]
+    done = CliRunner().invoke(app, ["explain", *shared, "--count", "1"])
+    assert "results    may differ from run to run: floats are added to `out` in any" in done.stdout

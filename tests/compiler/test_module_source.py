@@ -115,7 +115,7 @@ def test_constants_of_the_module_are_copied(run: Callable[..., Any]) -> None:
 
 def test_language_calls_of_host_code_are_folded(run: Callable[..., Any]) -> None:
     kernel = user_kernels.uses_the_language_on_the_host
-    config = helion.Config(block_sizes=[4], parts=4, factor=2.5)
+    config = helion.Config(block_sizes=[4], parts=4, factor=2.5)  # pyright: ignore[reportCallIssue]
     expected = kernel.bind((X,)).compile_config(config)(X)
     assert expected.numel() == 4 * 4 * 3
     text = saved(kernel, (X,), config)

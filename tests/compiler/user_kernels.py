@@ -74,7 +74,7 @@ def uses_the_language_on_the_host(x, n: hl.constexpr = 3):  # type: ignore[assig
     parts = hl.register_tunable("parts", PowerOfTwoFragment(1, 8, 2))
     factor = hl.register_tunable("factor", EnumFragment((1.5, 2.5)))
     count = hl.specialize(x.size(0))
-    rounded = helion.next_power_of_2(cdiv(count, block)) * parts * hl.constexpr(n)
+    rounded = helion.next_power_of_2(cdiv(count, block)) * parts * hl.constexpr(n)  # pyright: ignore[reportCallIssue]
     out = torch.zeros([rounded], device=x.device)
     for t in hl.tile(count, block_size=block):
         out[t.id] = x[t].sum(0) * factor

@@ -40,7 +40,7 @@ def branch_on_block_size(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     block = hl.register_block_size(x.size(0))
     for t in hl.tile(x.size(0), block_size=block):
-        if hl.constexpr(block < 8):
+        if hl.constexpr(block < 8):  # pyright: ignore[reportCallIssue]
             out[t] = x[t] + 1
         else:
             out[t] = x[t] - 1

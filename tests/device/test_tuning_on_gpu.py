@@ -52,7 +52,7 @@ def shifted(x: torch.Tensor) -> torch.Tensor:
 def test_a_candidate_that_faults_costs_one_candidate_only():
     x = torch.randn(4096, device="cuda")
     configs = [
-        tilesmith.Config(block_sizes=[size], far=far)
+        tilesmith.Config(block_sizes=[size], far=far)  # pyright: ignore[reportCallIssue]
         for size, far in [(256, 0), (128, FAR), (512, 0), (64, FAR), (1024, 0)]
     ]
     history = search(shifted, (x,), configs)

@@ -50,6 +50,12 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
         "harm": "the last bits differ",
         "meeting": "programs that differ along tile_k",
     },
+    "NondeterministicAlgorithm": {
+        "deed": "floats are added to",
+        "tensor": "out",
+        "harm": "the last bits differ",
+        "meeting": "programs that differ along tile_k",
+    },
     "ErrorCompilingKernel": {"function": "add", "errors": 2, "warnings": 1},
     # Statements and names.
     "StatementNotSupported": {"statement": "`match`"},
@@ -207,6 +213,12 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
         "how": "that are rounded to half precision first",
     },
     "GradientDropped": {"function": "add", "argument": "x"},
+    "NondeterministicResult": {
+        "deed": "floats are added to",
+        "tensor": "out",
+        "harm": "the last bits differ",
+        "meeting": "programs that differ along tile_k",
+    },
     "WrongDevice": {"operation": "torch.zeros", "device": "cpu", "kernel_device": "cuda:0"},
     "BlockSizeIgnoredInInterpretMode": {"block_sizes": "[32, 64]"},
     "IndicesFormProduct": {"tensor": "x", "tile": "t", "shape": "[t, t]"},

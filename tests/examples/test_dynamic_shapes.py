@@ -22,7 +22,7 @@ def cube_first(sizes: tuple[Size, ...]) -> list[Size]:
     "case", [case for case in EXAMPLES if not case.needs_static_shapes], ids=str
 )
 def test_one_kernel_serves_all_sizes(case: Case, backend: str) -> None:
-    kernel = helion.kernel(case.kernel.fn, static_shapes=False, backend=backend)
+    kernel = helion.kernel(case.kernel.fn, static_shapes=False, backend=backend)  # pyright: ignore[reportArgumentType, reportCallIssue]
     dtype = case.dtypes[0]
     for size in cube_first(case.sizes):
         args = case.make_inputs(size, dtype, "cpu")

@@ -107,7 +107,7 @@ def test_only_plain_arguments_have_forms():
     assert first_tensor((int, float)) is None
     assert first_tensor((torch.Tensor, type(scaled.fn))) == 0
     for kind in (list, dict, type(torch.relu), hl.constexpr):
-        assert first_tensor((torch.Tensor, kind)) is None
+        assert first_tensor((torch.Tensor, kind)) is None  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
+from tilesmith.frontend.source.kernel_source import KernelSource
+from tilesmith.frontend.tracing.host_run import leaves_tensors
 from tilesmith.jit import call_finder, definition
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.settings import Settings
@@ -157,9 +160,9 @@ def test_defaults_and_keywords_are_filled_in():
         assert torch.allclose(scale_into(x, y, beta=1.0), x * 2 + 1)
         assert torch.allclose(scale_into(y=y, x=x), x * 2 + 0.5)
         with pytest.raises(exc.WrongArguments):
-            scale_into(x)
+            scale_into(x)  # pyright: ignore[reportCallIssue]
         with pytest.raises(exc.WrongArguments):
-            scale_into(x, y, 1.0, 2.0, 3.0)
+            scale_into(x, y, 1.0, 2.0, 3.0)  # pyright: ignore[reportCallIssue]
 
 
 SHIFT = 1.0
@@ -305,3 +308,61 @@ def test_threads_share_a_kernel():
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@helion.kernel
+def double_moved(x, other):
+    x.set_(other)
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * 2
+    return out
+
+
+def test_memory_that_host_code_exchanges_is_seen():
+    assert not double_moved.definition.is_read_once
+    for number in range(4):
+        other = torch.full((8,), float(number))
+        assert double_moved(torch.zeros(8), other).tolist() == [2.0 * number] * 8
+
+
+def _is_read_once(text: str) -> bool:
+    """Of host code that stands before the loops of a kernel."""
+    body = "\n    ".join(text.splitlines())
+    tree = ast.parse(f"def f(x, y):\n    {body}\n    for t in hl.tile(x.size(0)): pass")
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    return leaves_tensors(KernelSource(lambda: None, "", function, len(function.body) - 1, 1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pass",
+        "m, n = x.size()\nout = torch.empty([m, n], dtype=x.dtype, device=x.device)",
+        "n = hl.specialize(x.size(1))\nassert n > 3, f'{n}'\nout = x.new_empty(n)",
+        "out = torch.empty_like(x) if y is None else y\nm = max(len(x.shape), 2)",
+        "x = x.contiguous()\ny = y.view(-1)[1:]\nz = x + y",
+    ],
+)
+def test_host_code_that_leaves_tensors_alone(text: str):
+    assert _is_read_once(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x.resize_(3)",
+        "x.data = y",
+        "torch.utils.swap_tensors(x, y)",
+        "helper(x)",
+        "helpers.view(x)",
+        "setattr(x, 'data', y)",
+        "y[0].t_()",
+        "x.view(3).set_(y)",
+        "max = y.f\nmax(x)",
+        "make(3).view(x)",
+    ],
+)
+def test_host_code_that_may_change_tensors(text: str):
+    assert not _is_read_once(text)

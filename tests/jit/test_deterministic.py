@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -175,4 +176,67 @@ def test_the_default_of_a_tunable_gives_way() -> None:
 def test_the_interpreter_runs_programs_in_order_anyway() -> None:
     x, out = torch.randn(100), torch.zeros(10)
     kernel = deterministic(histogram, backend="reference")
+    torch.testing.assert_close(kernel(x, out), x.view(10, 10).sum(0))
+
+
+@pytest.fixture
+def torch_deterministic() -> Iterator[Callable[..., None]]:
+    yield torch.use_deterministic_algorithms
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("config", [None, helion.Config(block_sizes=[8, 64])])
+def test_torch_may_ask_for_determinism_at_any_time(torch_deterministic, config) -> None:
+    x = random_tensor((37, 700), torch.float32)
+    kernel = helion.kernel(row_sums, config=config)
+    kernel(x)
+    bound = kernel.bind((x,))
+    bound.set_config(helion.Config(block_sizes=[8, 64]))
+    torch_deterministic(True)
+    check_against(kernel(x), x.double().sum(1), reduction_length=700)
+    first = [kernel(x) for _ in range(3)]
+    assert all(torch.equal(first[0], other) for other in first)
+    whole = deterministic(row_sums)
+    assert torch.equal(first[0], whole(x)), "the schedule of deterministic=True"
+    assert bound.compile_config(helion.Config(block_sizes=[8, 64]))(x).tolist() == whole(x).tolist()
+    torch_deterministic(False)
+    check_against(kernel(x), x.double().sum(1), reduction_length=700)
+
+
+def test_what_cannot_be_ordered_is_refused_by_the_users_line(torch_deterministic, capsys) -> None:
+    kernel = helion.kernel(histogram)
+    args = (torch.randn(100), torch.zeros(10))
+    torch_deterministic(True)
+    with pytest.raises(exc.NondeterministicAlgorithm):
+        kernel(*args)
+    with pytest.raises(exc.NondeterministicAlgorithm) as caught:
+        kernel(*args)
+    text = str(caught.value)
+    assert "hl.atomic_add(out, [tile.index % out.size(0)], x[tile])" in text
+    assert "torch.use_deterministic_algorithms(True) asks for the same bits" in text
+    assert "leave deterministic=True" not in text
+    assert isinstance(caught.value, RuntimeError), "as torch's own refusals"
+    torch_deterministic(True, warn_only=True)
+    out = kernel(args[0], torch.zeros(10))
+    torch.testing.assert_close(out, args[0].view(10, 10).sum(0))
+    kernel(*args)
+    printed = capsys.readouterr().err
+    assert printed.count("WARNING[NondeterministicResult]") == 1
+    assert "hl.atomic_add(out, [tile.index % out.size(0)], x[tile])" in printed
+
+
+def test_torch_is_not_asked_where_the_order_does_not_matter(torch_deterministic) -> None:
+    y = torch.randn(33, 65)
+    kernel = helion.kernel(own_elements)
+    torch_deterministic(True)
+    assert torch.equal(kernel(y, torch.zeros(33, 65)), y)
+    bound = kernel.bind((y, torch.zeros(33, 65)))
+    assert bound._active is not None
+    assert bound.call is bound._active.call
+
+
+def test_the_interpreter_needs_no_permission(torch_deterministic) -> None:
+    x, out = torch.randn(100), torch.zeros(10)
+    torch_deterministic(True)
+    kernel = helion.kernel(histogram, backend="reference")
     torch.testing.assert_close(kernel(x, out), x.view(10, 10).sum(0))

@@ -227,14 +227,14 @@ def test_tunables_come_from_the_config() -> None:
         {"times": 1, "is_negative": True, "factor": 2.0, "width": 2},
         {},
     ):
-        config = helion.Config(block_sizes=[4], **values)
+        config = helion.Config(block_sizes=[4], **values)  # pyright: ignore[reportArgumentType]
         assert torch.equal(bound.compile_config(config)(X), tuned(**values))
 
 
 def test_a_tunable_out_of_range_is_refused() -> None:
     bound = with_tunables.bind((X,))
     with pytest.raises(exc.InvalidConfig):
-        bound.compile_config(helion.Config(block_sizes=[4], times=99))
+        bound.compile_config(helion.Config(block_sizes=[4], times=99))  # pyright: ignore[reportCallIssue]
 
 
 def test_host_code_after_the_loops_runs() -> None:
@@ -247,7 +247,7 @@ def test_host_code_after_the_loops_runs() -> None:
         return {"result": result, "shape": tuple(result.shape)}
 
     result = doubled_twice(X)
-    assert torch.equal(result["result"], X.view(1, -1) * 2)
+    assert torch.equal(result["result"], X.view(1, -1) * 2)  # pyright: ignore[reportArgumentType]
     assert result["shape"] == (1, 13)
 
 
@@ -303,7 +303,7 @@ def test_host_code_may_return_before_the_loop() -> None:
     result = returns_early(X, 1)
     assert result == ("nothing", 1)
     assert type(result[1]) is int
-    assert torch.equal(returns_early(X[:4].clone(), 1), X[:4] + 1)
+    assert torch.equal(returns_early(X[:4].clone(), 1), X[:4] + 1)  # pyright: ignore[reportArgumentType]
     assert returns_early(X[:4].clone(), 3) == ("nothing", 3)
     with pytest.raises(exc.NoDeviceLoopsInKernel, match="returns_early"):
         returns_early.bind((X, 1))

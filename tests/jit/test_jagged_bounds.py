@@ -83,7 +83,7 @@ def test_masks_keep_every_access_inside(blocks, static_shapes: bool, types) -> N
     out = guarded(torch.zeros_like(tensors[2]), arrays)
     config = None if blocks is None else helion.Config(block_sizes=blocks)
     kernel = helion.kernel(attention, config=config, static_shapes=static_shapes)
-    kernel(40, *tensors, out, True)
+    kernel(40, *tensors, out, True)  # pyright: ignore[reportCallIssue]
     check_against(out, expected(*tensors), reduction_length=40, intermediate=types[0])
 
 
@@ -93,7 +93,7 @@ def test_a_store_past_the_end_is_told_at_its_line(blocks) -> None:
     out = torch.zeros_like(tensors[2])
     kernel = helion.kernel(attention, config=helion.Config(block_sizes=blocks), check=True)
     with pytest.raises(exc.OutOfBoundsAccess) as caught:
-        kernel(64, *tensors, out, False)
+        kernel(64, *tensors, out, False)  # pyright: ignore[reportCallIssue]
     assert "for dimension 0 of `out`, of size 168" in str(caught.value)
     assert caught.value.loc is not None
     with open(__file__) as file:

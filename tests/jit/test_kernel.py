@@ -183,7 +183,7 @@ def product(x, y, precision_of=None):
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
 def test_dot_precision_reaches_the_code(precision: str) -> None:
-    kernel = helion.kernel(product.fn, dot_precision=precision)
+    kernel = helion.kernel(product.fn, dot_precision=precision)  # pyright: ignore[reportArgumentType, reportCallIssue]
     x = torch.randn(16, 16)
     code = kernel.bind((x, x), target="cuda:90").to_triton_code()
     assert f"input_precision='{precision}'" in code.replace('"', "'")

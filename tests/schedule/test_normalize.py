@@ -247,16 +247,16 @@ ELSEWHERE = {
 def test_keys_of_other_targets_are_dropped():
     spec = matmul_spec()
     expected = spec.normalize(Config(block_sizes=BLOCKS))
-    assert spec.normalize(Config(block_sizes=BLOCKS, **ELSEWHERE)) == expected
+    assert spec.normalize(Config(block_sizes=BLOCKS, **ELSEWHERE)) == expected  # pyright: ignore[reportArgumentType]
 
 
 def test_keys_of_this_target_are_kept():
-    amd = matmul_spec("hip:gfx942").normalize(Config(block_sizes=BLOCKS, maxnreg=64, **ELSEWHERE))
+    amd = matmul_spec("hip:gfx942").normalize(Config(block_sizes=BLOCKS, maxnreg=64, **ELSEWHERE))  # pyright: ignore[reportArgumentType]
     assert (amd.waves_per_eu, amd.matrix_instr_nonkdim, amd.xcd_remap) == (2, 16, True)
     assert amd.load_cache_modifiers == [".cg", ""]
     assert amd.store_cache_modifiers == [".wt"]
     assert "maxnreg" not in amd
-    blackwell = matmul_spec("cuda:100").normalize(Config(block_sizes=BLOCKS, **ELSEWHERE))
+    blackwell = matmul_spec("cuda:100").normalize(Config(block_sizes=BLOCKS, **ELSEWHERE))  # pyright: ignore[reportArgumentType]
     assert blackwell.range_warp_specializes == [None, True]
 
 
@@ -273,7 +273,7 @@ def test_only_the_first_warp_specialised_loop_stays_and_is_not_unrolled():
 def test_user_tunables():
     spec = spec_of(programs.split_k(), tunables={"split_k": PowerOfTwoFragment(1, 256, 8)})
     assert spec.normalize(Config(block_sizes=BLOCKS))["split_k"] == 8
-    assert spec.normalize(Config(block_sizes=BLOCKS, split_k=32))["split_k"] == 32
+    assert spec.normalize(Config(block_sizes=BLOCKS, split_k=32))["split_k"] == 32  # pyright: ignore[reportCallIssue]
     assert spec.default_config()["split_k"] == 8
     assert "split_k" in [dimension.key for dimension in spec.dimensions()]
 
@@ -299,14 +299,14 @@ def test_static_ranges_of_tuned_loops(target):
     """Marks of a loop that the block sizes leave many turns have no effect."""
     spec = inner_loop_spec(target)
     few, many = ({"block_sizes": [4, 4, size]} for size in (16, 4))
-    marked = spec.normalize(Config(**few, static_ranges=[True, True]))
+    marked = spec.normalize(Config(**few, static_ranges=[True, True]))  # pyright: ignore[reportArgumentType]
     assert marked.static_ranges == ([True, True] if target == "cuda:90" else [])
-    assert spec.normalize(Config(**few, static_ranges=[True])) == spec.normalize(Config(**few))
-    assert spec.normalize(Config(**many, static_ranges=[True, True])) == spec.normalize(
-        Config(**many)
+    assert spec.normalize(Config(**few, static_ranges=[True])) == spec.normalize(Config(**few))  # pyright: ignore[reportArgumentType]
+    assert spec.normalize(Config(**many, static_ranges=[True, True])) == spec.normalize(  # pyright: ignore[reportArgumentType]
+        Config(**many)  # pyright: ignore[reportArgumentType]
     )
     with pytest.raises(InvalidConfig, match="static_ranges has 3 entries, the kernel needs 2"):
-        spec.normalize(Config(**few, static_ranges=[True] * 3))
+        spec.normalize(Config(**few, static_ranges=[True] * 3))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_file_of_controls_is_a_path():

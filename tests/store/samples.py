@@ -29,7 +29,7 @@ def other(**fields: Any) -> StoreKey:
 
 
 def config(number: int = 1, **more: Any) -> Config:
-    return Config(block_sizes=[16 << number % 4, 32], num_warps=4, tag=number, **more)
+    return Config(block_sizes=[16 << number % 4, 32], num_warps=4, tag=number, **more)  # pyright: ignore[reportCallIssue]
 
 
 def timed(number: int = 1, ms: float = 1.5) -> Outcome:

@@ -202,7 +202,7 @@ def test_journals_of_names_with_odd_characters(tmp_path):
 
 
 def test_values_keep_their_types():
-    choice = Config(block_sizes=[16], flags=[True, None, False], text="a\u2028b", share=0.5)
+    choice = Config(block_sizes=[16], flags=[True, None, False], text="a\u2028b", share=0.5)  # pyright: ignore[reportCallIssue]
     outcome = timed(1)
     outcome = replace(outcome, candidate=replace(outcome.candidate, config=choice))
     record = from_line(to_line(KEY, outcome))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
+from typing import Any
 
 from tilesmith.artifacts import Artifact
 from tilesmith.lab.workload.binding import Binding
@@ -17,7 +18,7 @@ from tilesmith.tune.listener import Generation, Progress, SearchStart
 from tilesmith.tune.result import Final, TuneResult
 
 
-def config(size: int, **more: object) -> Config:
+def config(size: int, **more: Any) -> Config:
     return Config(block_sizes=[size], **more)
 
 

@@ -12,7 +12,7 @@ import torch
 from tests.tune.kernels import config, make_add
 from tilesmith import exc
 from tilesmith.autotuner import FiniteSearch
-from tilesmith.jit.kernel import kernel as kernel_without_tuner
+from tilesmith.jit.typed.decorators import make_kernel as kernel_without_tuner
 from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings, child_environment
@@ -136,7 +136,7 @@ def test_mistakes_in_requests_for_several_workloads():
     with pytest.raises(ValueError, match="at least one"):
         kernel.autotune_multi([])
     with pytest.raises(exc.WrongArguments, match="come in a tuple, found a Tensor"):
-        kernel.autotune_multi([X[:2]])
+        kernel.autotune_multi([X[:2]])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="autotune_baseline_fn"):
         kernel.autotune_multi([(X, Y)], relative_to="baseline")
 
@@ -180,7 +180,7 @@ def test_mistakes_in_options_are_found_before_anything_starts():
     with pytest.raises(ValueError, match="unknown search method 'Guess'; expected one of"):
         kernel.autotune((X, Y), method="Guess")
     with pytest.raises(ValueError, match="has no option 'wings'"):
-        kernel.autotune((X, Y), wings=2)
+        kernel.autotune((X, Y), wings=2)  # pyright: ignore[reportCallIssue]
     with pytest.raises(exc.NotEnoughConfigs):
         FiniteSearch(kernel.bind((X, Y)), (X, Y), configs=[config(8)]).autotune()
 
@@ -262,7 +262,7 @@ def test_the_users_own_check_decides(caplog):
 
 
 def test_listed_configs_that_do_not_fit_are_named(caplog):
-    listed = [config(1024), Config(block_sizes=[16, 3]), config(8), Config(block_sizes=[8], foo=3)]
+    listed = [config(1024), Config(block_sizes=[16, 3]), config(8), Config(block_sizes=[8], foo=3)]  # pyright: ignore[reportCallIssue]
     kernel = make_add(autotune_progress_bar=False, configs=listed)
     assert kernel.autotune((X, Y), budget=60, force=False).block_sizes[0] in (1024, 8)
     assert "2 configs possible" in caplog.text

@@ -48,7 +48,7 @@ def test_the_fastest_right_one_is_found(algorithm: str):
         **options,
         **QUIET,
     )
-    assert config == Config(width=8, is_flipped=False)
+    assert config == Config(width=8, is_flipped=False)  # pyright: ignore[reportCallIssue]
 
 
 def test_arguments_are_not_changed_by_checks():
@@ -79,9 +79,9 @@ def test_an_unknown_option_is_refused_with_the_known_ones():
 
 def test_a_plain_space_checks_and_completes_configs():
     space = PlainSpace(TUNABLES)
-    assert space.normalize(Config(width=4)) == Config(width=4, is_flipped=False)
+    assert space.normalize(Config(width=4)) == Config(width=4, is_flipped=False)  # pyright: ignore[reportCallIssue]
     assert space.fit({"width": 5, "is_flipped": True})["is_flipped"] is True
     with pytest.raises(exc.InvalidConfig, match="width = 5"):
-        space.normalize(Config(width=5))
+        space.normalize(Config(width=5))  # pyright: ignore[reportCallIssue]
     with pytest.raises(exc.InvalidConfigKeys, match="depth"):
-        space.normalize(Config(depth=1))
+        space.normalize(Config(depth=1))  # pyright: ignore[reportCallIssue]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ from tilesmith.tune.listener import History
 
 RUNNABLE = (TWO_PHASES, LAST_REDUCES)
 """Threads run one program after the other: none may wait for the next."""
-QUIET = {"autotune_log_level": 50, "autotune_progress_bar": False}
+QUIET: dict[str, Any] = {"autotune_log_level": 50, "autotune_progress_bar": False}
 
 
 def exact_result(tensors: list[torch.Tensor]) -> torch.Tensor:

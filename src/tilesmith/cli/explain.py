@@ -14,6 +14,7 @@ from tilesmith.compiler.pipeline import TRACE, watch_stages
 from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
 from tilesmith.ir.printer import print_function
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.visible.determinism import determinism_text
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
@@ -80,6 +81,7 @@ def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:
     yield f"default    {config_text(first.config)}"
     yield f"because    {first.reason}"
     yield from _prediction_lines(spec, first)
+    yield f"results    {determinism_text(bound, first.config)}"
     if others:
         is_measured = any(o.predicted.total_ms < first.predicted.total_ms for o in others)
         why = "; what was measured on a device comes before what is predicted"

@@ -216,6 +216,16 @@ class NondeterministicKernel(BaseError):
     )
 
 
+class NondeterministicAlgorithm(NondeterministicKernel):
+    """``torch.use_deterministic_algorithms(True)``, and no config makes the kernel so."""
+
+    note = "torch.use_deterministic_algorithms(True) asks for the same bits in every run"
+    fix = (
+        "let each program write elements of its own and add them up in a second loop or on the\n"
+        "host, or pass warn_only=True to torch.use_deterministic_algorithms"
+    )
+
+
 class InvalidConfig(BaseError):
     message = "invalid config: {problem}"
 

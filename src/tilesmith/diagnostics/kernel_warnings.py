@@ -56,6 +56,14 @@ class GradientDropped(BaseWarning):
     )
 
 
+class NondeterministicResult(BaseWarning):
+    """``torch.use_deterministic_algorithms(True, warn_only=True)``."""
+
+    message = "{deed} `{tensor}` in any order: {harm} from run to run"
+    found = "{meeting} meet in one element"
+    note = "torch.use_deterministic_algorithms(True) asks for the same bits in every run"
+
+
 class WrongDevice(BaseWarning):
     message = "{operation} gives a tensor on {device}, but the kernel runs on {kernel_device}"
     fix = 'pass device=, or move it: .to("{kernel_device}")'

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
+from typing_extensions import Unpack
 
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
@@ -21,6 +22,10 @@ from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
+from tilesmith.jit.visible.description import DescribedBoundKernel
+from tilesmith.jit.visible.determinism import ordered_call
+from tilesmith.jit.visible.profiling import observe
+from tilesmith.keywords import SearchKeywords
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
@@ -28,7 +33,7 @@ from tilesmith.targets import Target
 CONFIG, TRACE = topic_log("config"), topic_log("trace")
 
 
-class BoundKernel(CompiledKernel):
+class BoundKernel(DescribedBoundKernel, CompiledKernel):
     """A kernel with the types and shapes of its arguments known.
 
     Example:
@@ -48,6 +53,7 @@ class BoundKernel(CompiledKernel):
         """The ``Kernel`` that was bound; it may have other settings by now."""
         made = _specialize(definition, arguments, device)
         super().__init__(definition, made, target, device)
+        self._describe(arguments)
         self.written_arguments = self.specialization.written_arguments()
         """Positions of arguments whose memory the kernel stores into."""
         self._executables = Executables(self, find_launcher)
@@ -74,8 +80,8 @@ class BoundKernel(CompiledKernel):
         self, config: ConfigLike = None, *, allow_print: bool = True
     ) -> Callable[..., Any]:
         """The kernel with a config fixed, as a plain function of the arguments."""
-        executable = self._executable(self.resolve(config))
-        return lambda *args: executable.call(*self.definition.arguments.complete(args))
+        run = ordered_call(self, self._executable(self.resolve(config)))
+        return lambda *args: run(*self.definition.arguments.complete(args))
 
     def set_config(self, config: ConfigLike) -> None:
         """Use this config from now on."""
@@ -90,7 +96,7 @@ class BoundKernel(CompiledKernel):
         *,
         force: bool = True,
         budget: float | None = None,
-        **options: Any,
+        **options: Unpack[SearchKeywords],
     ) -> Config:
         """Search for the fastest config, use it from now on and return it.
 
@@ -135,7 +141,7 @@ class BoundKernel(CompiledKernel):
             self._activate(executable)
 
     def _activate(self, executable: Executable) -> None:
-        self._active, self.call = executable, executable.call
+        self._active, self.call = executable, ordered_call(self, executable)
 
     def _first_call(self, *args: Any) -> Any:
         with writing_repro(self.definition, args, lambda: self._active and self._active.config):
@@ -146,7 +152,8 @@ class BoundKernel(CompiledKernel):
         """Run with the installed config."""
         if kwargs:
             args = self.definition.arguments.normalize(*args, **kwargs)
-        return self.call(*self.definition.arguments.complete(args))
+        complete = self.definition.arguments.complete(args)
+        return observe(self.definition.name, self.call, *complete)
 
     def __reduce__(self) -> NoReturn:
         raise errors.BoundKernelNotPicklable(function=self.definition.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +21,10 @@ from tilesmith.frontend.tracing.tracer import find_tracer
 from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import INT32_RANGE
-from tilesmith.runtime.calls.reader import ArgumentSignatures, TensorReader
+from tilesmith.jit.visible.profiling import is_profiled, observe
+from tilesmith.runtime.calls.reader import ArgumentSignatures
 
 WATCHES, SLOW_WATCHES = (is_in_torch_dispatch_mode,), (torch.jit.is_tracing,)
 """Whether torch records what happens: calls of kernels must then be seen as operators."""
@@ -48,14 +51,17 @@ class CallFinder:
         keys: call_keys.CallKeys,
         table: Mapping[Hashable, BoundKernel],
         lock: AbstractContextManager[Any],
-        find_reader: Callable[[], TensorReader | None],
+        definition: KernelDefinition,
+        call_anew: Callable[..., Any],
     ) -> None:
         self._keys = keys
         self._table = table
         self._lock = lock
         """Held by those who change the table or the rules of keys."""
-        self._find_reader = find_reader
-        """Called when there is a form to add: it may have to compile."""
+        self._definition = definition
+        self._call_anew, self._observe = call_anew, partial(observe, definition.name)
+        self.run: Callable[..., Any] = call_anew
+        """A function of all arguments that runs what it finds for them, else ``call_anew``."""
         self.find: Callable[..., Any] = _find_nothing
         """A function of all arguments: what the table has for them, None if nothing is found."""
         self._find_by_types: Callable[..., Any] = _find_nothing
@@ -69,6 +75,7 @@ class CallFinder:
     def forget(self) -> None:
         """Start anew: keys are made by other rules, or the table is empty."""
         self.find = self._find_by_types = _find_nothing
+        self.run = self._call_anew
         self._native = None
         self._forms = {}
         self._learned.clear()
@@ -84,10 +91,14 @@ class CallFinder:
 
     def _connect(self) -> None:
         if self._native is None:
-            self.find = self._find_by_types
+            self.find, self.run = self._find_by_types, self._run_by_types
         else:
             self._native.otherwise = self._find_by_types
-            self.find = self._native
+            self.find, self.run = self._native, self._native.run
+
+    def _run_by_types(self, *args: Any) -> Any:
+        bound = self._find_by_types(*args)
+        return self._call_anew(*args) if bound is None else self._observe(bound.call, *args)
 
     def _learn(self, key: Hashable, *args: Any) -> None:
         """Recognise the form of arguments that were found by their key."""
@@ -118,9 +129,8 @@ class CallFinder:
 
     def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
-        reader = (
-            self._find_reader() if self._keys.are_forms and call_keys.is_readable(args) else None
-        )
+        is_readable = self._keys.are_forms and call_keys.is_readable(args)
+        reader = self._definition.find_reader() if is_readable else None
         if reader is None:
             return False
         if self._native is None:
@@ -128,12 +138,15 @@ class CallFinder:
             self._native = reader.Forms(self._find_by_types, *rules)
             self._native.watches, self._native.slow_watches = WATCHES, SLOW_WATCHES
             self._native.are_recorded = torch.is_grad_enabled
+            self._native.anew = self._call_anew
+            self._native.is_observed, self._native.observer = is_profiled, self._observe
             self._connect()
         if len(self._native) == MAX_FORMS:
             self._native.clear()
             self._learned.clear()
         try:
-            self._native.add(args, tuple(found.written_arguments), found)
+            written, is_read_once = tuple(found.written_arguments), found.definition.is_read_once
+            self._native.add(args, written, found, is_read_once)
         except RuntimeError:  # a type that DLPack does not know
             return False
         return True

@@ -29,6 +29,7 @@ from tilesmith.frontend.source.checks import (
 )
 from tilesmith.frontend.source.kernel_source import parse_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
+from tilesmith.frontend.tracing.host_run import leaves_tensors
 from tilesmith.frontend.tracing.tracer import TraceOptions
 from tilesmith.jit.function_protocol.objects import plain_settings
 from tilesmith.jit.function_protocol.signature import ALLOWED, KernelSignature
@@ -112,6 +113,11 @@ class KernelDefinition:
         if device is None:
             raise errors.NoTensorArgs(function=self.name)
         return device
+
+    @functools.cached_property
+    def is_read_once(self) -> bool:
+        """Whether tensors are at the launch what they were when it was called."""
+        return not self.arguments.is_method and leaves_tensors(self.split.source)
 
     def find_reader(self) -> TensorReader | None:
         """Native code that reads tensors, where it can be had."""

@@ -7,10 +7,10 @@ import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.compiler import is_dynamo_compiling
-from typing_extensions import Self, override
+from typing_extensions import Self, Unpack, override
 
 import tilesmith.exc as errors
 from tilesmith.backends.interface import BackendTable
@@ -21,8 +21,14 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.function_protocol.objects import KernelMethod, KernelSettings, reduced
-from tilesmith.jit.function_protocol.signature import is_method
+from tilesmith.jit.function_protocol.objects import (
+    KernelMethod,
+    KernelSettings,
+    P,
+    R,
+    TypedKernel,
+    reduced,
+)
 from tilesmith.jit.graphs.host import GraphHost
 from tilesmith.jit.graphs.kernel import GraphKernel
 from tilesmith.jit.output.repro import repro_on_failure
@@ -30,6 +36,9 @@ from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.staging.kernel import BoundStages, StagedKernel, find_staged
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.jit.visible.description import DescribedKernel
+from tilesmith.jit.visible.profiling import observe
+from tilesmith.keywords import SearchKeywords
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
@@ -135,7 +144,7 @@ def as_configs(configs: Iterable[Config | Mapping[str, Any]]) -> list[Config]:
     return [c if isinstance(c, Config) else Config.from_dict(c) for c in configs]
 
 
-class Kernel(GraphKernel, DefinedKernel):
+class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
 
     def __init__(
@@ -169,7 +178,9 @@ class Kernel(GraphKernel, DefinedKernel):
             """Kernels for the device of their arguments, by key."""
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
-            self._finder = CallFinder(self._keys, self._bound, self._lock, definition.find_reader)
+            self._finder = CallFinder(
+                self._keys, self._bound, self._lock, definition, self._call_anew
+            )
             self._join_graphs(GraphHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
@@ -232,21 +243,21 @@ class Kernel(GraphKernel, DefinedKernel):
             self._bound_elsewhere[(target, key)] = bound
         return bound
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel."""
+        values: Any = args
         if is_dynamo_compiling():  # False, unless Dynamo traces this
-            return self._in_graphs.call_as_written(args, kwargs)
+            return self._in_graphs.call_as_written(values, kwargs)
         if kwargs or len(args) != self._num_parameters:
-            args = self.definition.arguments.normalize(*args, **kwargs)
-        bound = self._finder.find(*args)
-        return self._call_anew(args) if bound is None else bound.call(*args)
+            values = self.definition.arguments.normalize(*args, **kwargs)
+        return self._finder.run(*values)
 
-    def _call_anew(self, args: tuple[Any, ...]) -> Any:
+    def _call_anew(self, *args: Any) -> Any:
         """Run with arguments of types that are new, or at least rare, or of another form."""
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
         recorded = self._recorded_call(args)
-        return self.call_plainly(args) if recorded is None else recorded()
+        return observe(self.name, self.call_plainly, args) if recorded is None else recorded()
 
     @override
     def _bound_alone(self, args: tuple[Any, ...]) -> BoundKernel | None:
@@ -277,7 +288,7 @@ class Kernel(GraphKernel, DefinedKernel):
         *,
         force: bool = True,
         budget: float | None = None,
-        **options: Any,
+        **options: Unpack[SearchKeywords],
     ) -> Config:
         """Search for the fastest config for these arguments, use it from now on and return it.
 
@@ -336,9 +347,11 @@ class Kernel(GraphKernel, DefinedKernel):
 class MethodKernel(Kernel):
     """A kernel that was written in a class. Others are no descriptors: they get no ``self``."""
 
-    def __get__(self, instance: object, owner: type | None = None) -> Self | KernelMethod:
-        """The kernel with its ``self``, where it is called on an instance."""
-        return self if instance is None else KernelMethod(self, instance)
+    if not TYPE_CHECKING:  # to a checker every kernel in a class is a method
+
+        def __get__(self, instance: object, owner: type | None = None) -> Self | KernelMethod:
+            """The kernel with its ``self``, where it is called on an instance."""
+            return self if instance is None else KernelMethod(self, instance)
 
 
 def _run_host_alone(definition: KernelDefinition, args: tuple[Any, ...]) -> Any:
@@ -346,37 +359,3 @@ def _run_host_alone(definition: KernelDefinition, args: tuple[Any, ...]) -> Any:
     nowhere = SimpleNamespace(device=find_device(args))
     with running_host(HostSession(device=nowhere.device)):
         return definition.split.host_function()(nowhere, *args)
-
-
-def kernel(
-    fn: Callable[..., Any] | None = None,
-    *,
-    config: Config | Mapping[str, Any] | None = None,
-    configs: Sequence[Config | Mapping[str, Any]] | None = None,
-    key: Callable[..., Hashable] | None = None,
-    tuner: Tuner | None = None,
-    **settings: Any,
-) -> Any:
-    """Turn a function with device loops into a kernel; bare or with arguments.
-
-    Example:
-        ``@tilesmith.kernel(config=tilesmith.Config(block_sizes=[64]), static_shapes=False)``
-    """
-    if fn is None:
-        return functools.partial(
-            kernel, config=config, configs=configs, key=key, tuner=tuner, **settings
-        )
-    if config is not None and configs is not None:
-        raise errors.ConflictingArguments(first="config", second="configs")
-    given = as_configs([config] if config is not None else configs or ())
-    made = MethodKernel if is_method(fn) else Kernel
-    return made(fn, configs=given, settings=_settings(settings), key=key, tuner=tuner)
-
-
-def _settings(given: Mapping[str, Any]) -> Settings:
-    whole = given.get("settings")
-    if whole is None:
-        return Settings(**given)
-    if len(given) > 1:
-        raise errors.ConflictingArguments(first="settings", second="other settings keywords")
-    return whole

@@ -35,7 +35,8 @@ def _options(site: CompiledKernel) -> LaunchOptions:
     # Arguments that reach device code as they are given.
     arguments = frozenset(definition.parameters) & definition.split.keyed
     folder, reader = Path(settings.cache_dir), definition.find_reader()
-    return LaunchOptions(folder, site.device, arguments, reader, settings.num_threads)
+    owner = id(site) if site.definition.is_read_once else 0
+    return LaunchOptions(folder, site.device, arguments, reader, owner, settings.num_threads)
 
 
 def _show(site: CompiledKernel, make_code: Callable[[], str]) -> None:

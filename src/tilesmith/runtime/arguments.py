@@ -41,6 +41,8 @@ class LaunchOptions:
     memory is not fresh."""
     reader: TensorReader | None = None
     """Reads addresses; without it each tensor is asked for its own."""
+    owner: int = 0
+    """The ``id`` of the bound kernel whose arguments need not be read again; 0: they must."""
     num_threads: int = 0
     """Of a CPU. 0: as many as torch uses at the time of the call."""
 

@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast, overload
 
-from typing_extensions import Self, override
+from typing_extensions import Self, Unpack, override
 
 from tilesmith.exc import (
     InvalidConfig,
@@ -25,6 +25,7 @@ from tilesmith.exc import (
     InvalidConfigValue,
     UnsupportedConfigKeys,
 )
+from tilesmith.keywords import ConfigKeywords
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ class Config(Mapping[str, Any]):
     cpu_streaming_stores = _KeyProperty[bool]("cpu_streaming_stores")
     cpu_schedule = _KeyProperty[str]("cpu_schedule")
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: Unpack[ConfigKeywords]) -> None:
         given = {name: _freeze(value) for name, value in values.items() if value is not None}
         object.__setattr__(self, "_values", given)
 

@@ -20,12 +20,12 @@ from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
+from tilesmith.jit.typed.decorators import searches_at_first_call
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.lookup import usable_config
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.context import Case, Deadline
-from tilesmith.tune.kernel import searches_at_first_call
 from tilesmith.tune.listener import EndListener, Listener, SafeListener
 from tilesmith.tune.options import TuneOptions, options_from_settings
 from tilesmith.tune.report.listeners import choose_listeners

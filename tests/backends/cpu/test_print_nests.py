@@ -109,7 +109,9 @@ def lower(case: Case) -> tuple[Function, Kernel]:
     function = case.kernel.bind(case.args).function
     spec = config_spec(function, TARGET)
     function, schedule = schedule_function(
-        function, spec, helion.Config(**{**PLAIN, **case.config})
+        function,
+        spec,
+        helion.Config(**{**PLAIN, **case.config}),  # pyright: ignore[reportArgumentType]
     )
     function = for_target(function, schedule)
     return function, lower_kernel(function, schedule)

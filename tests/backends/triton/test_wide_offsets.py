@@ -47,7 +47,7 @@ def indices(count: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
 
 def code(kernel, *args: torch.Tensor, static_shapes: bool = True, **settings) -> str:
     changed = helion.kernel(kernel.fn, static_shapes=static_shapes, **settings)
-    return changed.bind(args, target="cuda:90").to_triton_code(helion.Config(block_sizes=[2, 16]))
+    return changed.bind(args, target="cuda:90").to_triton_code(helion.Config(block_sizes=[2, 16]))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def names_of_64_bits(source: str) -> set[str]:

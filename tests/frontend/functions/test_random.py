@@ -191,7 +191,7 @@ def by_loaded_seed(x: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
 
 SEEDS = [
     5,
-    hl.constexpr(5),
+    hl.constexpr(5),  # pyright: ignore[reportCallIssue]
     torch.tensor(5),
     torch.tensor([5]),
     torch.tensor([[5]], dtype=torch.int32),
@@ -235,7 +235,7 @@ def test_integers_of_a_range(low: int, high: int, backend: str) -> None:
     kernel = on_backend(whole, backend)
     expected = philox_reference.randint((50, 70), low, high, 11)
     assert torch.equal(kernel(torch.empty(50, 70), low, high, 11), expected)
-    fixed = [hl.constexpr(bound) for bound in (low, high)]
+    fixed = [hl.constexpr(bound) for bound in (low, high)]  # pyright: ignore[reportCallIssue]
     assert torch.equal(kernel(torch.empty(50, 70), *fixed, 11), expected)
     if high - low < 100:
         assert expected.unique().tolist() == list(range(low, high))
@@ -243,7 +243,7 @@ def test_integers_of_a_range(low: int, high: int, backend: str) -> None:
 
 def test_an_empty_range_is_refused() -> None:
     with pytest.raises(ValueError, match="low=3 is not below high=3"):
-        whole(torch.empty(2, 2), hl.constexpr(3), hl.constexpr(3), 0)
+        whole(torch.empty(2, 2), hl.constexpr(3), hl.constexpr(3), 0)  # pyright: ignore[reportCallIssue]
 
 
 @helion.kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import sys
@@ -233,3 +234,98 @@ def test_threads_may_add_forget_and_find():
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+class Runs:
+    """A result that keeps what it was called with, and reads its tensors at the launch."""
+
+    def __init__(self, change: Any = None) -> None:
+        assert READER is not None
+        self.layout = READER.Layout(1, ((0, 0, 0),), id(self))
+        self.change = change
+
+    def call(self, *args: Any) -> Any:
+        if self.change is not None:
+            self.change(*args)
+        return self.layout.values(args[0])[1], self.layout.values(args[0])[1], args[1:]
+
+
+def make_running(result: Any, *, is_read_once: bool) -> tuple[ArgumentSignatures, torch.Tensor]:
+    forms = make_forms()
+    forms.anew = lambda *args: ("anew", *args)
+    x = torch.zeros(3)
+    forms.add((x, 1), (), result, is_read_once)
+    return forms, x
+
+
+def test_what_is_found_is_run():
+    forms, x = make_running(Runs(), is_read_once=False)
+    assert forms.run(x, 1) == (x.data_ptr(), x.data_ptr(), (1,))
+    assert forms.run(x, 2.5) == ("anew", x, 2.5)
+    forms.watches = (lambda: True,)
+    assert forms.run(x, 1) == ("anew", x, 1)
+    forms.watches = ()
+    forms.otherwise = lambda *args: Runs()
+    assert forms.run(x, "a") == (x.data_ptr(), x.data_ptr(), ("a",))
+
+
+def give_other_memory(tensor: torch.Tensor, *others: Any) -> None:
+    tensor.data = torch.ones(3)
+
+
+@pytest.mark.parametrize("is_read_once", [False, True])
+def test_tensors_are_read_again_unless_nothing_can_change_them(is_read_once: bool):
+    forms, x = make_running(Runs(give_other_memory), is_read_once=is_read_once)
+    kept = x.detach()  # its memory is not given to anybody else
+    first, second, _ = forms.run(x, 1)
+    assert first == (kept.data_ptr() if is_read_once else x.data_ptr())
+    assert second == x.data_ptr() != kept.data_ptr(), "a reading serves one launch"
+
+
+def test_only_the_launch_of_the_same_kernel_takes_what_was_read():
+    assert READER is not None
+    other, seen = READER.Layout(1, ((0, 0, 0),), 12345), []
+
+    def change_and_look(tensor: torch.Tensor, *others: Any) -> None:
+        give_other_memory(tensor)
+        seen.append(other.values(tensor)[1] == tensor.data_ptr())
+
+    result = Runs(change_and_look)
+    forms, x = make_running(result, is_read_once=True)
+    forms.run(x, 1)
+    assert seen == [True]
+    give_other_memory(x)
+    assert result.layout.values(x)[1] == x.data_ptr(), "the call is over"
+
+
+def test_nothing_that_was_read_outlives_a_call_that_fails():
+    def fail(*args: Any) -> None:
+        raise KeyError("no")
+
+    result = Runs(fail)
+    forms, x = make_running(result, is_read_once=True)
+    with pytest.raises(KeyError):
+        forms.run(x, 1)
+    give_other_memory(x)
+    assert result.layout.values(x)[1] == x.data_ptr()
+
+
+def test_results_that_cannot_be_run():
+    forms, x = make_running(object(), is_read_once=True)
+    with pytest.raises(AttributeError):
+        forms.run(x, 1)
+    with pytest.raises(RuntimeError, match="not recognised"):
+        make_forms().run(x)
+
+
+def test_machine_code_gets_bytes_and_a_number():
+    assert READER is not None
+    seen: list[Any] = []
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    code = kind(lambda place, count: seen.append((ctypes.string_at(place, 3), count)))
+    function = READER.Function(ctypes.cast(code, ctypes.c_void_p).value or 0)
+    assert function(b"abc", 7) is None
+    assert seen == [(b"abc", 7)]
+    for given in [(), (b"abc",), ("abc", 1), (b"abc", "1"), (b"abc", 2**70)]:
+        with pytest.raises((TypeError, OverflowError)):
+            function(*given)  # pyright: ignore

@@ -102,7 +102,7 @@ def test_both_themes_have_their_pictures(page):
 
 
 def test_everything_from_outside_is_escaped():
-    config = Config(block_sizes=[1], tunable=EVIL)
+    config = Config(block_sizes=[1], tunable=EVIL)  # pyright: ignore[reportCallIssue]
     history = History()
     history.on_start(make_start(kernel=EVIL, device=EVIL, arguments=EVIL, judge=EVIL, method=EVIL))
     history.on_outcome(timed(config, 0.5), Progress(1.0, 15.0, 1, 0))

@@ -114,7 +114,7 @@ def test_each_line_is_on_disk_before_the_next_candidate(tmp_path):
 
 
 def test_a_config_with_commas_and_quotes_comes_back(tmp_path):
-    config = Config(block_sizes=[1], mode='a "b", c\nd')
+    config = Config(block_sizes=[1], mode='a "b", c\nd')  # pyright: ignore[reportCallIssue]
     listener = TableListener(tmp_path / "search")
     listener.on_outcome(failed(config, Verdict.BUILD_ERROR, "x\ny"), Progress(1.0, 15.0, 1, 0))
     listener.on_end(make_result())

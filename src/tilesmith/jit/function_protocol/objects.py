@@ -10,22 +10,27 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, overload
 
-from typing_extensions import override
+from typing_extensions import ParamSpec, Self, TypeVar, override
 
 import tilesmith.exc as errors
 from tilesmith.settings import Settings
 
+P = ParamSpec("P", default=...)
+Q = ParamSpec("Q")
+R = TypeVar("R", default=Any)
+"""The parameters and the result of a kernel's function."""
 
-class KernelMethod:
+
+class KernelMethod(Generic[P, R]):
     """A kernel with its ``self`` given; everything else is the kernel's."""
 
     def __init__(self, kernel: Any, instance: object) -> None:
         self.__func__ = kernel
         self.__self__ = instance
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel on the instance."""
         return self.__func__(self.__self__, *args, **kwargs)
 
@@ -46,6 +51,20 @@ class KernelMethod:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self.__self__, self.__func__.name)
+
+
+class TypedKernel(Generic[P, R]):
+    """What type checkers are told of a kernel in a class: it is a method there."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(
+            self: TypedKernel[Concatenate[Any, Q], R], instance: object, owner: type
+        ) -> KernelMethod[Q, R]: ...
+        def __get__(self, instance: object, owner: type) -> Any: ...
 
 
 def reduced(kernel: Any, function: Any, given: Mapping[str, Any]) -> str | tuple[Any, ...]:

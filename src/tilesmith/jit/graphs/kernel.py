@@ -17,6 +17,7 @@ from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import GraphHost
 from tilesmith.jit.specialization_key import leaves
+from tilesmith.jit.visible.profiling import observe
 from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
 from tilesmith.operators.graph_call import GraphCalls, process_calls
 from tilesmith.operators.operator import KernelOperator
@@ -97,7 +98,9 @@ class GraphKernel:
         written = None if bound is None else bound.written_arguments
         check_gradients(self.definition, written, args)
         is_derived = bound is not None and self.definition.settings.missing_gradient == "derive"
-        return partial(self._derived(bound).call, *args) if is_derived else None
+        if not is_derived:
+            return None
+        return partial(observe, self.definition.name, self._derived(bound).call, *args)
 
     def _bound_alone(self, args: tuple[Any, ...]) -> Any:
         """The kernel for these arguments; None where it has several launches."""

@@ -180,4 +180,4 @@ class StagedSpec:
 
 def joined(configs: Sequence[Config]) -> Config:
     """One Config for each stage, as one."""
-    return Config(**{STAGES: [config.config for config in configs]})
+    return Config.from_dict({STAGES: [config.config for config in configs]})

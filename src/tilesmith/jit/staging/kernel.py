@@ -192,6 +192,11 @@ class BoundStages:
         """Configs given with the decorator."""
         return self.definition.configs
 
+    @override
+    def __repr__(self) -> str:
+        listed = "".join(f"\n  {bound!r}" for bound in self.stages if bound is not None)
+        return f"<bound kernel {self.definition.name} of {len(self.stages)} launches:{listed}>"
+
     @property
     def stages(self) -> list[BoundKernel | None]:
         """The bound kernel of each stage; None for one that host code does not come to."""

@@ -61,4 +61,15 @@ static inline int read_tensor(PyObject *object, Tensor *tensor) {
     return tensor->num_axes > 0 && (tensor->sizes == NULL || tensor->strides == NULL) ? -1 : 0;
 }
 
-extern PyTypeObject forms_type, layout_type;
+/* The tensors of a call as they were recognised, for the launch that belongs to it: host code in
+   between is known to leave them as they are. Of this thread, until the call returns. */
+typedef struct {
+    uintptr_t owner; /* the kernel whose launch it is */
+    PyObject *const *objects;
+    const Tensor *tensors;
+    Py_ssize_t count;
+} Reading;
+
+extern _Thread_local const Reading *latest_reading;
+
+extern PyTypeObject forms_type, layout_type, function_type;

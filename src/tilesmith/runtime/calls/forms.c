@@ -28,6 +28,7 @@ typedef struct {
 
 typedef struct {
     PyObject *result;
+    int is_read_once; /* what is read here serves the launch too */
     Py_ssize_t num_places;
     Place places[];
 } Form;
@@ -212,9 +213,12 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     PyObject *otherwise;
+    PyObject *anew;         /* runs calls that are not recognised */
     PyObject *watches;      /* callables: whether torch records what happens just now */
     PyObject *slow_watches; /* likewise, of states that take torch long to enter */
     PyObject *are_recorded; /* callable: whether gradients of calculations are kept */
+    PyObject *observer;     /* calls what it is given, such that a profiler sees it */
+    PyObject *is_observed;  /* callable: whether a profiler looks; slow to start, like traces */
     Rules rules;
     Form **forms;
     Py_ssize_t count;
@@ -222,8 +226,7 @@ typedef struct {
 } Forms;
 
 /* Borrowed, or NULL; exceptions only mean that these arguments are not for this type to judge. */
-static Form *find_form(Forms *self, PyObject *const *args, Py_ssize_t count) {
-    Tensor tensors[MAX_ARGUMENTS];
+static Form *find_form(Forms *self, PyObject *const *args, Py_ssize_t count, Tensor *tensors) {
     if (self->count == 0 || count > MAX_ARGUMENTS) return NULL;
     int is_read = read_all(args, count, tensors) == 0;
     for (Py_ssize_t step = 0; is_read && step < self->count; step++) {
@@ -272,40 +275,51 @@ static int is_any_true(PyObject *callables) {
    which torch begins to trace takes several times as long. Asking costs more than a clock. */
 enum { MAX_AGE_NS = 20000 };
 
-static int is_any_slowly_true(PyObject *callables) {
+typedef enum { FAILED = -1, PLAIN, SPECIAL, OBSERVED } Kind;
+
+static Kind ask_slowly(const Forms *self) {
     static _Thread_local int64_t last_no;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    if (time_ns - last_no < MAX_AGE_NS) return 0;
-    int answer = is_any_true(callables);
-    if (answer == 0) last_no = time_ns;
-    return answer;
+    if (time_ns - last_no < MAX_AGE_NS) return PLAIN;
+    int traced = is_any_true(self->slow_watches);
+    if (traced) return traced < 0 ? FAILED : SPECIAL;
+    int observed = self->is_observed ? is_true(self->is_observed) : 0;
+    if (observed) return observed < 0 ? FAILED : OBSERVED;
+    last_no = time_ns;
+    return PLAIN;
 }
 
-/* Whether this is more than a call: torch traces it, or wants gradients. 1, 0, or -1. */
-static int is_special(const Forms *self, PyObject *const *args, Py_ssize_t count) {
-    int watched = is_any_true(self->watches);
-    if (watched == 0 && self->slow_watches) watched = is_any_slowly_true(self->slow_watches);
-    if (watched) return watched;
+static Kind find_gradients(const Forms *self, PyObject *const *args, Py_ssize_t count) {
     if (self->are_recorded == NULL || self->are_recorded == Py_None) return 0;
     int recorded = is_true(self->are_recorded);
     if (recorded != 1) return recorded;
     for (Py_ssize_t i = 0; i < count; i++) {
         int required = is_tensor(args[i]) ? requires_grad(args[i]) : 0;
-        if (required) return required;
+        if (required) return required < 0 ? FAILED : SPECIAL;
     }
-    return 0;
+    return PLAIN;
 }
 
-static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flags,
-                            PyObject *keywords) {
-    Forms *self = (Forms *)object;
-    int special = is_special(self, args, PyVectorcall_NARGS(flags));
-    if (special < 0) return NULL;
-    if (special) Py_RETURN_NONE;
-    Form *found = keywords ? NULL : find_form(self, args, PyVectorcall_NARGS(flags));
-    if (found != NULL) return Py_NewRef(found->result);
+/* Whether this is more than a call: torch traces it, or wants gradients; or a profiler looks. */
+static Kind kind_of(const Forms *self, PyObject *const *args, Py_ssize_t count) {
+    int watched = is_any_true(self->watches);
+    if (watched) return watched < 0 ? FAILED : SPECIAL;
+    Kind slow = self->slow_watches || self->is_observed ? ask_slowly(self) : PLAIN;
+    if (slow == FAILED || slow == SPECIAL) return slow;
+    Kind found = find_gradients(self, args, count);
+    return found == PLAIN ? slow : found;
+}
+
+/* New reference to what was added, to None, or to what another way finds; NULL where that fails.
+   `*form` is the form that fits, where one does. */
+static PyObject *look_up(Forms *self, Kind kind, PyObject *const *args, size_t flags,
+                         PyObject *keywords, Tensor *tensors, Form **form) {
+    if (kind == FAILED) return NULL;
+    if (kind == SPECIAL) Py_RETURN_NONE;
+    *form = keywords ? NULL : find_form(self, args, PyVectorcall_NARGS(flags), tensors);
+    if (*form != NULL) return Py_NewRef((*form)->result);
     if (self->otherwise == NULL) { /* of no use any more: its references were cleared */
         PyErr_SetString(PyExc_RuntimeError, "these forms are being deleted");
         return NULL;
@@ -313,6 +327,58 @@ static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flag
     PyObject *otherwise = Py_NewRef(self->otherwise);
     PyObject *result = PyObject_Vectorcall(otherwise, args, flags, keywords);
     Py_DECREF(otherwise);
+    return result;
+}
+
+static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flags,
+                            PyObject *keywords) {
+    Tensor tensors[MAX_ARGUMENTS];
+    Form *form = NULL;
+    Kind kind = kind_of((Forms *)object, args, PyVectorcall_NARGS(flags));
+    return look_up((Forms *)object, kind, args, flags, keywords, tensors, &form);
+}
+
+_Thread_local const Reading *latest_reading;
+
+static PyObject *run_with(PyObject *function, PyObject *const *args, Py_ssize_t count,
+                          const Reading *reading) {
+    latest_reading = reading;
+    PyObject *result = PyObject_Vectorcall(function, args, (size_t)count, NULL);
+    latest_reading = NULL;
+    return result;
+}
+
+static PyObject *run_observed(PyObject *observer, PyObject *function, PyObject *const *args,
+                              Py_ssize_t count) {
+    PyObject *given[MAX_ARGUMENTS + 1] = {function};
+    if (count > MAX_ARGUMENTS) return run_with(function, args, count, NULL);
+    memcpy(given + 1, args, (size_t)count * sizeof(PyObject *));
+    return run_with(observer, given, count + 1, NULL);
+}
+
+static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count) {
+    static PyObject *call_name;
+    Tensor tensors[MAX_ARGUMENTS];
+    Form *form = NULL;
+    if (call_name == NULL && (call_name = PyUnicode_InternFromString("call")) == NULL) return NULL;
+    Kind kind = kind_of(self, args, count);
+    PyObject *found = look_up(self, kind, args, (size_t)count, NULL, tensors, &form);
+    if (found == NULL) return NULL;
+    PyObject *function = found == Py_None ? Py_XNewRef(self->anew)
+                                          : PyObject_GetAttr(found, call_name);
+    PyObject *result = NULL;
+    if (function != NULL && found != Py_None && kind == OBSERVED && self->observer) {
+        result = run_observed(self->observer, function, args, count);
+        Py_DECREF(function);
+    } else if (function != NULL) {
+        Reading reading = {(uintptr_t)found, args, tensors, count};
+        int is_kept = form != NULL && form->is_read_once;
+        result = run_with(function, args, count, is_kept ? &reading : NULL);
+        Py_DECREF(function);
+    } else if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_RuntimeError, "nothing runs calls that are not recognised");
+    }
+    Py_DECREF(found);
     return result;
 }
 
@@ -355,10 +421,13 @@ static Form *make_form(PyObject *args, PyObject *written, PyObject *result, cons
 
 static PyObject *forms_add(Forms *self, PyObject *given) {
     PyObject *args, *written, *result;
-    if (!PyArg_ParseTuple(given, "O!O!O", &PyTuple_Type, &args, &PyTuple_Type, &written, &result))
+    int is_read_once = 0;
+    if (!PyArg_ParseTuple(given, "O!O!O|p", &PyTuple_Type, &args, &PyTuple_Type, &written, &result,
+                          &is_read_once))
         return NULL;
     Form *form = make_form(args, written, result, &self->rules);
     if (form == NULL) return NULL;
+    form->is_read_once = is_read_once;
     Form **forms = PyMem_Realloc(self->forms, (size_t)(self->count + 1) * sizeof(Form *));
     if (forms == NULL) {
         free_form(form);
@@ -371,9 +440,12 @@ static PyObject *forms_add(Forms *self, PyObject *given) {
 
 static int forms_traverse(Forms *self, visitproc visit, void *arg) {
     Py_VISIT(self->otherwise);
+    Py_VISIT(self->anew);
     Py_VISIT(self->watches);
     Py_VISIT(self->slow_watches);
     Py_VISIT(self->are_recorded);
+    Py_VISIT(self->observer);
+    Py_VISIT(self->is_observed);
     for (Py_ssize_t i = 0; i < self->count; i++) Py_VISIT(self->forms[i]->result);
     return 0;
 }
@@ -389,9 +461,12 @@ static void forget_forms(Forms *self) {
 
 static int forms_clear(Forms *self) {
     Py_CLEAR(self->otherwise);
+    Py_CLEAR(self->anew);
     Py_CLEAR(self->watches);
     Py_CLEAR(self->slow_watches);
     Py_CLEAR(self->are_recorded);
+    Py_CLEAR(self->observer);
+    Py_CLEAR(self->is_observed);
     forget_forms(self);
     return 0;
 }
@@ -429,20 +504,29 @@ static Py_ssize_t forms_length(Forms *self) { return self->count; }
 
 static PyMethodDef forms_methods[] = {
     {"add", (PyCFunction)forms_add, METH_VARARGS,
-     "add(args, written, result): give the result for arguments like these from now on; tensors at\n"
-     "the written positions must not overlap with others."},
+     "add(args, written, result, is_read_once=False): give the result for arguments like these from\n"
+     "now on; tensors at the written positions must not overlap with others. Where they are read\n"
+     "once, what runs them launches with tensors as they were when it was called."},
+    {"run", (PyCFunction)(void (*)(void))forms_run, METH_FASTCALL,
+     "run(*args): what the attribute ``call`` of the result makes of the arguments; where there is\n"
+     "no result, what ``anew`` does."},
     {"clear", (PyCFunction)forms_forget, METH_NOARGS, "Forget all forms."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef forms_members[] = {
     {"otherwise", T_OBJECT_EX, offsetof(Forms, otherwise), 0, "Called where no form fits."},
+    {"anew", T_OBJECT_EX, offsetof(Forms, anew), 0, "Runs calls that are not recognised."},
     {"watches", T_OBJECT, offsetof(Forms, watches), 0,
      "A tuple of functions; where one says true, the result is None: torch traces the call."},
     {"slow_watches", T_OBJECT, offsetof(Forms, slow_watches), 0,
      "Likewise; not asked again for 20 us after they have all said no in this thread."},
     {"are_recorded", T_OBJECT, offsetof(Forms, are_recorded), 0,
      "A function; where it says true and a tensor requires a gradient, the result is None."},
+    {"is_observed", T_OBJECT, offsetof(Forms, is_observed), 0,
+     "A function, asked like ``slow_watches``; where it says true, ``run`` calls ``observer``."},
+    {"observer", T_OBJECT, offsetof(Forms, observer), 0,
+     "A function that is given what is to be called, and its arguments."},
     {NULL, 0, 0, 0, NULL},
 };
 

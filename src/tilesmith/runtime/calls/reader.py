@@ -29,7 +29,7 @@ from tilesmith.runtime.native.machine_code import ObjectCache, object_key
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
-_SOURCES = ("tensor_reader.c", "forms.c", "layout.c")
+_SOURCES = ("tensor_reader.c", "forms.c", "layout.c", "function.c")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 """Other classes of tensors may hide what they hold."""
@@ -44,12 +44,18 @@ class ArgumentSignatures(Protocol):
 
     otherwise: Callable[..., Any]
     """Called where nothing was."""
+    anew: Callable[..., Any]
+    """Runs a call for which there is no result."""
     watches: tuple[Callable[[], bool], ...]
     """Where one says true the result is None: torch traces the call."""
     slow_watches: tuple[Callable[[], bool], ...]
     """Likewise, of states that torch takes long to enter: not asked in each call."""
     are_recorded: Callable[[], bool]
     """Where it says true and a tensor requires a gradient the result is None."""
+    is_observed: Callable[[], bool]
+    """Asked like ``slow_watches``; where it says true ``run`` goes through ``observer``."""
+    observer: Callable[..., Any]
+    """Given a function and its arguments, calls it."""
 
     def __call__(self, *args: Any) -> Any:
         """What was added for such arguments, else the result of ``otherwise``."""
@@ -57,11 +63,22 @@ class ArgumentSignatures(Protocol):
 
     def __len__(self) -> int: ...
 
-    def add(self, args: tuple[Any, ...], written: tuple[int, ...], result: object) -> None:
+    def run(self, *args: Any) -> Any:
+        """Call ``call`` of the result with the arguments; ``anew`` where there is none."""
+        ...
+
+    def add(
+        self,
+        args: tuple[Any, ...],
+        written: tuple[int, ...],
+        result: object,
+        is_read_once: bool = False,
+    ) -> None:
         """Give a result from now on; tensors at ``written`` must not overlap with others.
 
         Tensors count by sizes, strides, type and device, integers by whether they are short,
-        floats not at all, everything else by equality.
+        floats not at all, everything else by equality. Those that are read once reach the first
+        ``Layout`` of the result as they were when ``run`` was called.
         """
         ...
 
@@ -104,9 +121,16 @@ class TensorReader(Protocol):
         ...
 
     def Layout(  # noqa: N802
-        self, num_tensors: int, entries: tuple[tuple[int, int, int], ...]
+        self, num_tensors: int, entries: tuple[tuple[int, int, int], ...], owner: int = 0
     ) -> Layout:
-        """For each value a number of a tensor, 0 (address), 1 (size) or 2 (stride), an axis."""
+        """For each value a number of a tensor, 0 (address), 1 (size) or 2 (stride), an axis.
+
+        ``owner``: the ``id`` of the result whose tensors are read once.
+        """
+        ...
+
+    def Function(self, address: int) -> Callable[[bytes, int], None]:  # noqa: N802
+        """The machine code at an address; ctypes takes 0.2 us to call it."""
         ...
 
 
@@ -227,9 +251,9 @@ class ReadingPlan:
     entries: tuple[tuple[int, int, int], ...]
     """For each position a number of a tensor, what of it, and an axis."""
 
-    def make_layout(self, reader: TensorReader) -> Layout:
+    def make_layout(self, reader: TensorReader, owner: int = 0) -> Layout:
         """Native code that reads all of it at once."""
-        return reader.Layout(len(self.tensors), self.entries)
+        return reader.Layout(len(self.tensors), self.entries, owner)
 
 
 def plan_reading(parameters: Sequence[LaunchParameter]) -> ReadingPlan:

@@ -1,4 +1,4 @@
-/* The module ``tensor_reader``, with the types ``Forms`` and ``Layout``. */
+/* The module ``tensor_reader``, with the types ``Forms``, ``Layout`` and ``Function``. */
 
 #include "exchange.h"
 
@@ -57,7 +57,8 @@ static int add_type(PyObject *module, const char *name, PyTypeObject *type) {
 PyMODINIT_FUNC PyInit_tensor_reader(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
-    if (add_type(module, "Forms", &forms_type) || add_type(module, "Layout", &layout_type)) {
+    if (add_type(module, "Forms", &forms_type) || add_type(module, "Layout", &layout_type) ||
+        add_type(module, "Function", &function_type)) {
         Py_DECREF(module);
         return NULL;
     }

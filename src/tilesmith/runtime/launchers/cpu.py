@@ -11,7 +11,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -34,9 +34,16 @@ def native_launcher(
     threads = options.num_threads or torch.get_num_threads()
     name, target = artifact.kernel_name, artifact.target
     LAUNCH.info("%s: runs natively for %s, threads %d", name, target, threads)
-    return make_caller(
-        artifact, load_artifact(artifact, options.cache_dir), captured, constants, options
-    )
+    entry = load_artifact(artifact, options.cache_dir)
+    launch = make_caller(artifact, quick_entry(entry, options), captured, constants, options)
+    launch.code = entry  # type: ignore[attr-defined]  # to be kept for as long as it may be called
+    return launch
+
+
+def quick_entry(entry: Entry, options: LaunchOptions) -> Entry:
+    """The same function, called by native code where that can be had."""
+    address = ctypes.cast(cast("Any", entry), ctypes.c_void_p).value or 0
+    return entry if options.reader is None else options.reader.Function(address)
 
 
 def make_caller(
@@ -51,7 +58,9 @@ def make_caller(
     text = "\n".join(_caller_lines(artifact, captured, options))
     layout = "".join("d" if _is_float(parameter) else "q" for parameter in parameters)
     reader = options.reader
-    reading = None if reader is None else plan_reading(parameters).make_layout(reader)
+    reading = (
+        None if reader is None else plan_reading(parameters).make_layout(reader, options.owner)
+    )
     scope: dict[str, Any] = {
         "__constants__": tuple(constants),
         "torch": torch,

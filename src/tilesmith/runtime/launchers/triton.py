@@ -66,7 +66,7 @@ class _CallText:
         reader = self._options.reader
         return {
             **EXPRESSION_FUNCTIONS,
-            "__values": reader and self._plan.make_layout(reader).values,
+            "__values": reader and self._plan.make_layout(reader, self._options.owner).values,
             "num_sms": get_num_sm(self._options.device),
         }
 

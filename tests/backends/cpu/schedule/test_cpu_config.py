@@ -166,12 +166,12 @@ def test_wrong_values_are_named_with_a_remedy(values, problem, remedy):
 
 def test_misspelt_keys_are_recognised():
     with pytest.raises(InvalidConfigKeys, match="did you mean cpu_threads"):
-        cpu_spec().normalize(Config(block_sizes=BLOCKS, cpu_thread=2))
+        cpu_spec().normalize(Config(block_sizes=BLOCKS, cpu_thread=2))  # pyright: ignore[reportCallIssue]
 
 
 def test_keys_of_other_generators_name_this_backend():
     with pytest.raises(UnsupportedConfigKeys, match="backend cpu"):
-        cpu_spec().normalize(Config(block_sizes=BLOCKS, num_threads=2))
+        cpu_spec().normalize(Config(block_sizes=BLOCKS, num_threads=2))  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize("name", CPU_KEYS)

@@ -1,0 +1,1 @@
+"""The decorators that make kernels, with the signature of what they decorate."""

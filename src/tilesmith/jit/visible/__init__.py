@@ -1,0 +1,1 @@
+"""What others see of kernels: profilers, notebooks, and torch where it asks for determinism."""

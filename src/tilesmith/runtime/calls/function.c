@@ -1,0 +1,50 @@
+/* The type ``Function``: machine code that takes packed arguments and a number of threads. */
+
+#include "exchange.h"
+
+#include <stddef.h>
+
+typedef void (*Code)(const char *arguments, int64_t num_threads);
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    Code code;
+} Function;
+
+static PyObject *function_call(PyObject *object, PyObject *const *args, size_t flags,
+                               PyObject *keywords) {
+    Code code = ((Function *)object)->code;
+    if (PyVectorcall_NARGS(flags) != 2 || keywords || !PyBytes_CheckExact(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected bytes and a number of threads");
+        return NULL;
+    }
+    long long num_threads = PyLong_AsLongLong(args[1]);
+    if (num_threads == -1 && PyErr_Occurred()) return NULL;
+    const char *arguments = PyBytes_AS_STRING(args[0]); /* the caller holds them */
+    Py_BEGIN_ALLOW_THREADS
+    code(arguments, num_threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *function_new(PyTypeObject *type, PyObject *given, PyObject *Py_UNUSED(keywords)) {
+    unsigned long long address;
+    if (!PyArg_ParseTuple(given, "K", &address)) return NULL;
+    Function *self = (Function *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->call = function_call;
+    self->code = (Code)(uintptr_t)address;
+    return (PyObject *)self;
+}
+
+PyTypeObject function_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "tensor_reader.Function",
+    .tp_doc = "Function(address): calls code there with bytes and an integer, without the GIL.",
+    .tp_basicsize = sizeof(Function),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = function_new,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Function, call),
+};
