@@ -14,7 +14,7 @@ from typing import Any
 from tilesmith.backends.cpu.emission.context import Context
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Strided
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
 from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
@@ -99,15 +99,15 @@ def _divide(context: Context, op: str, x: Lane, divisor: Register) -> Lane:
     return builder.binary(op, whole, builder.splat(divisor, width))
 
 
-def tile_position(context: Context, place: ir.TilePlace) -> Lane:
+def tile_position(context: Context, place: ir.TilePlace) -> Place:
     """Where an element lies in its buffer."""
     strides = context.function.buffers[place.tile].strides
     parts = [(position_of(context, p), stride) for p, stride in zip(place.positions, strides)]
-    return lanes.offset_of(context.builder, parts, context.lanes.width)
+    return lanes.place_of(context.builder, parts, context.lanes.width)
 
 
 def write_tile(
-    context: Context, place: ir.TilePlace, value: Register, position: Lane | None = None
+    context: Context, place: ir.TilePlace, value: Register, position: Place | None = None
 ) -> None:
     """Write an element of a tile, whose position may be known already."""
     buffer = context.function.buffers[place.tile]
@@ -117,7 +117,7 @@ def write_tile(
     lanes.write(context.builder, buffer.elements, position, stored, context.lanes)
 
 
-def address_of(context: Context, access: ir.Access) -> tuple[Elements, Lane]:
+def address_of(context: Context, access: ir.Access) -> tuple[Elements, Place]:
     """The tensor's memory and the position of the accessed element in it."""
     builder, tensor = context.builder, access.tensor.type
     strides = map(context.extent, tensor.strides)
@@ -127,7 +127,7 @@ def address_of(context: Context, access: ir.Access) -> tuple[Elements, Lane]:
     else:
         pointer = builder.convert("inttoptr", register(context, access.base), POINTER)
     memory = Elements(pointer, memory_element(tensor.dtype))
-    return memory, lanes.offset_of(builder, parts, context.lanes.width)
+    return memory, lanes.place_of(builder, parts, context.lanes.width)
 
 
 def mask_of(context: Context, access: ir.Access) -> Register | None:

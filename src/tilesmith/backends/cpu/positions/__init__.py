@@ -1,0 +1,1 @@
+"""Elements by their position: where an extreme lies, lanes that are neighbours, single elements."""
