@@ -32,7 +32,7 @@ from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Join, Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
-from tilesmith.ir.types import Shape, Value
+from tilesmith.ir.types import Shape, Value, next_power_of_2
 
 NOWHERE: frozenset[int] = frozenset()
 Common = tuple[ir.Label, DType, frozenset[int], tuple[ir.Element, ...]]
@@ -161,10 +161,17 @@ def lower_nest(
     return statements.Nest(
         layout=layout,
         writes=writes,
-        lanes=1 if is_plain else scope.schedule.target.vector_lanes,
+        lanes=1 if is_plain else _count_lanes(scope, layout),
         unroll=options.unroll if has_sums else 1,
         may_stream=options.streaming_stores and not has_sums,
     )
+
+
+def _count_lanes(scope: GridScope, layout: statements.Layout) -> int:
+    """As many as a vector holds, or fewer where the loop is short: masked lanes cost as much."""
+    most = scope.schedule.target.vector_lanes
+    length = layout.space[layout.vector_axis].constant
+    return most if length is None else min(most, max(2, next_power_of_2(length)))
 
 
 def _write(elements: ElementLowering, nest: Nest, root: Root) -> statements.Write:

@@ -10,6 +10,7 @@ from typing import Any
 from tilesmith.backends.cpu.dots.shapes import padded_shape
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import BlockLength, Number, Tensor, Tile, Variable
+from tilesmith.backends.cpu.positions.scratch_layout import find_lane_axes
 from tilesmith.backends.cpu.printing import nests
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.listing import (
@@ -242,8 +243,9 @@ def _print_grid(listing: Listing, grid: statements.Grid) -> None:
         header = ", ".join(header for header, _ in axes)
         programs = _programs(listing, grid)
         block.enter_context(listing.lines.block(f"parallel for {header}", programs))
+        innermost = find_lane_axes(grid.body)
         for tile in grid.tiles:
-            _print_scratch(listing, tile)
+            _print_scratch(listing, tile, innermost.get(tile))
         for _, statement in axes:
             if statement:
                 listing.lines.put(statement)
@@ -277,7 +279,7 @@ def _count(listing: Listing, axis: statements.LoopAxis) -> int | None:
     return max(0, -(-int(end - begin) // size))
 
 
-def _print_scratch(listing: Listing, tile: Tile) -> None:
+def _print_scratch(listing: Listing, tile: Tile, innermost: int | None) -> None:
     """A declaration: shape, element type and size."""
     shape = [listing.full_length(dim) for dim in tile.shape]
     text = f"{listing.names.of(tile)} = scratch({tile.dtype}, [{', '.join(map(str, shape))}])"
@@ -286,6 +288,8 @@ def _print_scratch(listing: Listing, tile: Tile) -> None:
     parts = [f"{size if size.constant is None else format(size.constant, ',')} bytes"]
     if tile.held_as != tile.dtype:
         parts.append(f"held as {tile.held_as}")
+    if innermost is not None:
+        parts.append(f"axis {innermost} innermost")
     if padded != shape:
         parts.append(f"padded to {' x '.join(map(str, padded))}")
     listing.lines.put(text, ", ".join(parts))

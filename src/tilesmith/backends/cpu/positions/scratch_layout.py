@@ -1,0 +1,94 @@
+"""Which axis of a tile in scratch memory its elements lie along.
+
+Tiles are row-major unless most nests that touch one have their lanes along another axis: then that
+axis is the innermost, so that lanes are neighbours in memory. Small matrices, one in each lane,
+live from this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tilesmith.backends.cpu.loop_ir.elements import (
+    LoopIndex,
+    ReadTile,
+    Tile,
+    TilePlace,
+    walk_elements,
+)
+from tilesmith.backends.cpu.loop_ir.statements import (
+    Assign,
+    Block,
+    For,
+    If,
+    KeepElement,
+    Nest,
+    ReduceElement,
+    StoreElement,
+    UpdateElement,
+    While,
+)
+from tilesmith.backends.cpu.loop_ir.whole_tiles import Product, WholeTile
+
+_ITERATIONS = 8
+"""How often a loop is taken to run."""
+
+
+def find_lane_axes(block: Block) -> dict[Tile, int]:
+    """For tiles that are not row-major, the axis that lies innermost."""
+    votes: dict[Tile, Counter[int]] = {}
+    fixed: set[Tile] = set()
+    for item, weight in _statements(block, 1):
+        if isinstance(item, Nest):
+            lanes = LoopIndex(item.layout.vector_axis)
+            for place in _places(item):
+                own = [axis for axis, at in enumerate(place.positions) if at == lanes]
+                votes.setdefault(place.tile, Counter()).update(dict.fromkeys(own, weight))
+        else:
+            fixed.update(_tiles_of(item))
+    preferred = {tile: count.most_common(1)[0][0] for tile, count in votes.items() if count}
+    return {
+        tile: axis
+        for tile, axis in preferred.items()
+        if tile not in fixed and not tile.is_padded and axis != _last(tile)
+    }
+
+
+def _last(tile: Tile) -> int:
+    """The innermost axis of a row-major tile, axes of one element aside."""
+    return max((axis for axis, dim in enumerate(tile.shape) if not dim.is_one), default=0)
+
+
+def _statements(block: Block, weight: int) -> Iterator[tuple[Nest | WholeTile, int]]:
+    for item in block:
+        if isinstance(item, For):
+            yield from _statements(item.body, _ITERATIONS * weight)
+        elif isinstance(item, While):
+            yield from _statements((*item.condition, *item.body), _ITERATIONS * weight)
+        elif isinstance(item, If):
+            yield from _statements((*item.then, *item.otherwise), weight)
+        elif not isinstance(item, (Assign, StoreElement, UpdateElement)):
+            yield item, weight
+
+
+def _places(nest: Nest) -> Iterator[TilePlace]:
+    """The elements of tiles that a step reads and writes."""
+    for element in walk_elements(nest.operands):
+        if isinstance(element, ReadTile) and isinstance(element.place, TilePlace):
+            yield element.place
+    for write in nest.writes:
+        target = write.target if isinstance(write, (KeepElement, ReduceElement)) else None
+        if isinstance(target, TilePlace):
+            yield target
+
+
+def _tiles_of(item: WholeTile) -> Iterator[Tile]:
+    """Tiles that something goes through by itself, row by row."""
+    for value in vars(item).values():
+        for part in value if isinstance(value, tuple) else (value,):
+            found = getattr(part, "tile", part)
+            if isinstance(found, Tile):
+                yield found
+    if isinstance(item, Product):
+        yield item.target
