@@ -114,7 +114,24 @@ def write_tile(
     stored = to_memory(context.builder, buffer.dtype, value)
     if position is None:
         position = tile_position(context, place)
-    lanes.write(context.builder, buffer.elements, position, stored, context.lanes)
+    among = _lanes_in(context, place, position)
+    lanes.write(context.builder, buffer.elements, position, stored, among)
+
+
+def _lanes_in(context: Context, place: ir.TilePlace, position: Place) -> Lanes:
+    """The lanes that touch a tile: all of them where its rows have room for whole vectors.
+
+    Masked stores are slow to be read again. What lies behind the end of a row does not matter.
+    """
+    buffer = context.function.buffers[place.tile]
+    is_fitting = context.lanes.width <= buffer.lanes and buffer.elements.has_neighbours(position)
+    if buffer.whole_axis is None or not is_fitting:
+        return context.lanes
+    at = place.positions[buffer.whole_axis]
+    # Vectors begin at multiples of their length along a loop, but not where something else says.
+    lane = context.loops.get(at.axis) if isinstance(at, ir.LoopIndex) else None
+    moves = isinstance(lane, Strided) and lane.step.constant == 1
+    return Lanes(context.lanes.width) if moves else context.lanes
 
 
 def address_of(context: Context, access: ir.Access) -> tuple[Elements, Place]:
@@ -150,13 +167,13 @@ def _read(context: Context, element: ir.Read) -> Lane:
 
 
 def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
-    place = element.place
+    place, among = element.place, context.lanes
     if isinstance(place, ir.Access):
         (memory, position), dtype = address_of(context, place), place.tensor.type.dtype
     else:
         buffer, position = context.function.buffers[place.tile], tile_position(context, place)
-        memory, dtype = buffer.elements, buffer.dtype
-    found = lanes.read(context.builder, memory, position, context.lanes)
+        memory, dtype, among = buffer.elements, buffer.dtype, _lanes_in(context, place, position)
+    found = lanes.read(context.builder, memory, position, among)
     return to_register(context.builder, dtype, found)
 
 

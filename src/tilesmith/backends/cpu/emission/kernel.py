@@ -36,7 +36,7 @@ from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import Tile, Variable
 from tilesmith.backends.cpu.loop_ir.statements import Grid, Kernel, LoopAxis
 from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS
-from tilesmith.backends.cpu.positions.scratch_layout import find_lane_axes
+from tilesmith.backends.cpu.positions.scratch_layout import count_lanes, find_lane_axes
 
 State = tuple[Register, ...]
 
@@ -239,17 +239,23 @@ def _enter(context: Context, grid: Grid, number: Register, counts: list[Register
 
 
 def _buffer(context: Context, tile: Tile, innermost: int | None) -> Buffer:
+    """Memory for a tile; ``innermost`` is None where a product or the like goes over rows."""
     builder, scratch = context.builder, context.function.scratch
+    lanes = context.function.kernel.target.vector_lanes
     with builder.at_entry():
         lengths = [context.length(dim) for dim in tile.shape]
         if tile.is_padded:
-            lanes = context.function.kernel.target.vector_lanes
             lengths = pad(builder, lengths, lanes, tile.held_as)
+        elif innermost is not None:
+            lanes = count_lanes(lengths[innermost].constant, lanes)
+            raised = builder.add(lengths[innermost], index(lanes - 1))
+            lengths[innermost] = builder.round_down(raised, lanes)
         strides, step = dict[int, Register](), index(1)
         first = [] if innermost is None else [innermost]
         for axis in first + [n for n in reversed(range(len(lengths))) if n not in first]:
             strides[axis], step = step, builder.multiply(step, lengths[axis])
-        size = reduce(builder.multiply, lengths, index(tile.held_as.itemsize))
+        size = builder.multiply(step, index(tile.held_as.itemsize))
     known = size.constant
     pointer = scratch.take_runtime(size) if known is None else scratch.take(known)
-    return Buffer(pointer, tuple(strides[n] for n in range(len(lengths))), tile.held_as)
+    in_order = tuple(strides[axis] for axis in range(len(lengths)))
+    return Buffer(pointer, in_order, tile.held_as, innermost, lanes)

@@ -23,6 +23,7 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     multiplies_bytes,
     multiplies_tiles,
 )
+from tilesmith.backends.cpu.positions.scratch_layout import count_lanes
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Joined, Numbered
 from tilesmith.ir.operation import Operation
@@ -32,7 +33,7 @@ from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.rearrangement import Gather, Join, Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
-from tilesmith.ir.types import Shape, Value, next_power_of_2
+from tilesmith.ir.types import Shape, Value
 
 NOWHERE: frozenset[int] = frozenset()
 Common = tuple[ir.Label, DType, frozenset[int], tuple[ir.Element, ...]]
@@ -156,22 +157,17 @@ def lower_nest(
     elements = ElementLowering(scope, own, ahead)
     layout, options = nest.layout, scope.schedule.cpu
     is_plain = layout.form is statements.Form.ONE_BY_ONE or layout.vector_axis < 0
+    most = scope.schedule.target.vector_lanes
+    length = None if is_plain else scope.find_bound(layout.space[layout.vector_axis])
     writes = tuple(_write(elements, nest, root) for root in nest.roots)
     has_sums = any(isinstance(write, statements.ReduceElement) for write in writes)
     return statements.Nest(
         layout=layout,
         writes=writes,
-        lanes=1 if is_plain else _count_lanes(scope, layout),
+        lanes=1 if is_plain else count_lanes(length, most),
         unroll=options.unroll if has_sums else 1,
         may_stream=options.streaming_stores and not has_sums,
     )
-
-
-def _count_lanes(scope: GridScope, layout: statements.Layout) -> int:
-    """As many as a vector holds, or fewer where the loop is short: masked lanes cost as much."""
-    most = scope.schedule.target.vector_lanes
-    length = layout.space[layout.vector_axis].constant
-    return most if length is None else min(most, max(2, next_power_of_2(length)))
 
 
 def _write(elements: ElementLowering, nest: Nest, root: Root) -> statements.Write:

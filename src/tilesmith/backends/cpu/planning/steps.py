@@ -65,7 +65,8 @@ class Root:
     @property
     def is_update(self) -> bool:
         """Whether only one position along some axis is written."""
-        return bool(self._positions())
+        coords = self.place[1] if self.is_keep else ()
+        return any(isinstance(c, (coordinates.Indirect, coordinates.Fixed)) for c in coords)
 
     @property
     def space(self) -> Shape:

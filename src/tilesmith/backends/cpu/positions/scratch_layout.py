@@ -1,8 +1,8 @@
-"""Which axis of a tile in scratch memory its elements lie along.
+"""Which axis of a tile in scratch memory its elements lie along, and how much room rows have.
 
 Tiles are row-major unless most nests that touch one have their lanes along another axis: then that
 axis is the innermost, so that lanes are neighbours in memory. Small matrices, one in each lane,
-live from this.
+live from this. Rows have room for whole vectors, so that the last vector of a row needs no mask.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from tilesmith.backends.cpu.loop_ir.statements import (
     While,
 )
 from tilesmith.backends.cpu.loop_ir.whole_tiles import Product, WholeTile
+from tilesmith.ir.types import next_power_of_2
 
 _ITERATIONS = 8
 """How often a loop is taken to run."""
 
 
 def find_lane_axes(block: Block) -> dict[Tile, int]:
-    """For tiles that are not row-major, the axis that lies innermost."""
+    """The innermost axes of tiles; those that something goes through by itself are left out."""
     votes: dict[Tile, Counter[int]] = {}
     fixed: set[Tile] = set()
     for item, weight in _statements(block, 1):
@@ -44,15 +45,20 @@ def find_lane_axes(block: Block) -> dict[Tile, int]:
             lanes = LoopIndex(item.layout.vector_axis)
             for place in _places(item):
                 own = [axis for axis, at in enumerate(place.positions) if at == lanes]
-                votes.setdefault(place.tile, Counter()).update(dict.fromkeys(own, weight))
+                count = votes.setdefault(place.tile, Counter({_last(place.tile): 0}))
+                count.update(dict.fromkeys(own, weight))
         else:
             fixed.update(_tiles_of(item))
-    preferred = {tile: count.most_common(1)[0][0] for tile, count in votes.items() if count}
+    # Of equal ones the last axis, which was counted first.
+    preferred = {tile: count.most_common(1)[0][0] for tile, count in votes.items()}
     return {
-        tile: axis
-        for tile, axis in preferred.items()
-        if tile not in fixed and not tile.is_padded and axis != _last(tile)
+        tile: axis for tile, axis in preferred.items() if tile not in fixed and not tile.is_padded
     }
+
+
+def count_lanes(length: int | None, lanes: int) -> int:
+    """Lanes along a loop of at most that length: few more, for masked ones cost as much."""
+    return lanes if length is None else min(lanes, max(2, next_power_of_2(length)))
 
 
 def _last(tile: Tile) -> int:

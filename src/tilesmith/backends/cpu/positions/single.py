@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilesmith.backends.cpu.loop_ir.elements import LoopIndex
+from tilesmith.backends.cpu.loop_ir.elements import Fixed, LoopIndex
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
@@ -21,7 +21,7 @@ from tilesmith.ir.ops.rearrangement import Gather, Select
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import Definitions, apply_rules, definitions, walk
-from tilesmith.ir.types import ONE, Shape, Value
+from tilesmith.ir.types import ONE, Shape, TileType, Value
 
 Bounds = Mapping[Value, tuple[int, int]]
 """Indices of loops, each with its first value and one past its last."""
@@ -44,10 +44,10 @@ def index_bounds(region: Region, defined_by: Definitions) -> dict[Value, tuple[i
 
 @dataclass(frozen=True)
 class Single:
-    """A tile's axis, and the element that says the position along it."""
+    """A tile's axis, and the position along it: a number or the element that says it."""
 
     axis: int
-    position: coordinates.Place
+    position: coordinates.Place | int
 
 
 def find_single(
@@ -65,9 +65,12 @@ def find_single(
             continue
         loop, (dim,) = line[1][0], numbers.result.tile.shape
         axis = coordinates.own_coords(shape).index(loop)
-        is_fixed = loop.axis not in coordinates.axes_of(other[1])
-        is_inside = _is_below(other[0], dim.constant, defined_by, bounds)
-        if is_fixed and is_inside and shape[axis] == dim:
+        if shape[axis] != dim or not _is_below(other[0], dim.constant, defined_by, bounds):
+            continue
+        known = defined_by(other[0])
+        if isinstance(known, Full):
+            return Single(axis, int(known.value))
+        if loop.axis not in coordinates.axes_of(other[1]):
             return Single(axis, other)
     return None
 
@@ -117,7 +120,8 @@ def look_up_single_elements(function: Function) -> Function:
         %g = gather(%x, %j) {axis=1} : f32[n, 1]
         %s = reshape(%g) : f32[n]
 
-    with ``%is_j`` true at position ``%j`` of every row. A sum adds zero, for the sign of zeros.
+    or a ``select`` where ``%j`` is a constant; ``%is_j`` holds at ``%j`` of every row. A sum
+    adds zero, for the sign of zeros.
     """
     defined = definitions(function.body)
     bounds = index_bounds(function.body, defined.get)
@@ -145,15 +149,9 @@ def _look_up(op: Reduce, defined_by: Definitions, bounds: Bounds) -> list[Operat
     if single is None or single.axis != op.axis:
         return None
     writer = TileWriter(lambda: op.loc)
-    positions = _positions(writer, single, x.tile.shape)
-    if positions is None:
+    found = _element(writer, chosen, single, op.result.tile)
+    if found is None:
         return None
-    kind = chosen.tile.with_shape(positions.tile.shape)
-    found = writer.create(Gather, kind, x=chosen, index=positions, axis=op.axis)
-    if op.result.tile.rank:
-        found = writer.line(found, op.result.tile.shape)
-    else:
-        found = writer.create(Select, op.result.tile, x=found, axis=0, position=0)
     # A sum begins with zero, which makes 0 of -0.
     begins_with_zero = op.reduction is ReduceKind.SUM and x.tile.dtype.is_float
     if begins_with_zero:
@@ -169,16 +167,23 @@ def _is_filled(value: Value, number: float, defined_by: Definitions) -> bool:
     return isinstance(op, Full) and op.value == number
 
 
-def _positions(writer: TileWriter, single: Single, shape: Shape) -> Value | None:
-    """The positions as a tile that is one element long along their axis."""
+def _element(writer: TileWriter, x: Value, single: Single, kind: TileType) -> Value | None:
+    """What a tile holds at a position, without its axis."""
+    axis, shape = single.axis, x.tile.shape
+    if isinstance(single.position, int):
+        return writer.create(Select, kind, x=x, axis=axis, position=single.position)
     value, coords = single.position
-    row = (*shape[: single.axis], ONE, *shape[single.axis + 1 :])
+    row, own = (*shape[:axis], ONE, *shape[axis + 1 :]), coordinates.own_coords(shape)
     if not value.tile.rank:
-        return writer.spread(value, 0, row)
-    own = coordinates.own_coords(shape)
-    if coords != own[: single.axis] + own[single.axis + 1 :]:
+        positions = writer.spread(value, 0, row)
+    elif coords == own[:axis] + own[axis + 1 :]:
+        positions = writer.line(value, row)
+    else:
         return None
-    return writer.line(value, row)
+    found = writer.create(Gather, x.tile.with_shape(row), x=x, index=positions, axis=axis)
+    if kind.rank:
+        return writer.line(found, kind.shape)
+    return writer.create(Select, kind, x=found, axis=0, position=0)
 
 
 @dataclass(frozen=True)
@@ -202,16 +207,27 @@ def find_update(value: Value, defined: Mapping[Value, Operation], bounds: Bounds
     if single is None:
         return None
     moved = dict(_renumbered(shape, single.axis))
-    position, coords = single.position
-    if not all(isinstance(c, (LoopIndex, coordinates.Zero)) for c in coords):
+    at = _moved_position(single.position, moved)
+    if at is None:
         return None
-    there = tuple(moved[c.axis] if isinstance(c, LoopIndex) else c for c in coords)
-    at = coordinates.Indirect(position, there)
-    own = coordinates.own_coords(shape)
-    places = [moved[c.axis] if isinstance(c, LoopIndex) and axis != single.axis else c
-              for axis, c in enumerate(own)]  # fmt: skip
-    places[single.axis] = at
-    return Update(new, old, tuple(places))
+    own = [_moved(coord, moved) for coord in coordinates.own_coords(shape)]
+    own[single.axis] = at
+    return Update(new, old, tuple(own))
+
+
+def _moved(coord: coordinates.Coord, moved: Mapping[int, LoopIndex]) -> coordinates.Coord:
+    return moved.get(coord.axis, coord) if isinstance(coord, LoopIndex) else coord
+
+
+def _moved_position(
+    position: coordinates.Place | int, moved: Mapping[int, LoopIndex]
+) -> coordinates.Coord | None:
+    if isinstance(position, int):
+        return Fixed(position)
+    value, coords = position
+    if not all(isinstance(coord, (LoopIndex, coordinates.Zero)) for coord in coords):
+        return None
+    return coordinates.Indirect(value, tuple(_moved(coord, moved) for coord in coords))
 
 
 def _renumbered(shape: Shape, without: int) -> Iterator[tuple[int, LoopIndex]]:
