@@ -35,6 +35,7 @@ from tilesmith.backends.cpu.loop_ir.statements import (
 )
 from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
+from tilesmith.backends.cpu.positions.memory import read
 from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
 
 
@@ -162,7 +163,7 @@ def _read(context: Context, element: ir.Read) -> Lane:
             ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
         builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
     mask = mask_of(context, access)
-    found = lanes.read(context.builder, memory, position, context.lanes, mask)
+    found = read(context.builder, memory, position, context.lanes, mask)
     return to_register(context.builder, access.tensor.type.dtype, found)
 
 

@@ -36,7 +36,7 @@ from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import Tile, Variable
 from tilesmith.backends.cpu.loop_ir.statements import Grid, Kernel, LoopAxis
 from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS
-from tilesmith.backends.cpu.positions.scratch_layout import count_lanes, find_lane_axes
+from tilesmith.backends.cpu.positions.memory import count_lanes, find_lane_axes
 
 State = tuple[Register, ...]
 

@@ -24,7 +24,7 @@ from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index
 from tilesmith.backends.cpu.loop_ir import statements as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import LEAVES, Element, ReadVariable, Variable
-from tilesmith.backends.cpu.positions.accumulation import Accumulation, State
+from tilesmith.backends.cpu.positions.accumulation import Accumulation, State, accumulations_of
 
 
 @dataclass(frozen=True)
@@ -272,33 +272,12 @@ def emit_nest(context: Context, nest: loop_ir.Nest) -> Results:
     """All loops of a nest; gives the scalars that it reduces to."""
     inside, layout = context.nest(nest.lanes), nest.layout
     lengths = [inside.length(dim) for dim in layout.space]
-    frame = _Frame(nest, lengths, *_accumulations(nest, lengths))
+    frame = _Frame(nest, lengths, *accumulations_of(nest, lengths))
     outer = [n for n in layout.order if n not in (layout.vector_axis, layout.reduced_axis)]
     if layout.vector_axis < 0:
         return _over(frame, inside, outer, _emit_element)
     is_columns = layout.form is loop_ir.Form.COLUMNS
     return _over(frame, inside, outer, _emit_columns if is_columns else _emit_row)
-
-
-def _accumulations(
-    nest: loop_ir.Nest, lengths: list[Register]
-) -> tuple[dict[int, Accumulation], dict[int, tuple[int, Accumulation]]]:
-    """The reductions, and those extremes that another reduction finds."""
-    layout, writes = nest.layout, nest.writes
-    along = layout.reduced_axis if layout.reduced_axis >= 0 else layout.vector_axis
-    length = lengths[along] if along >= 0 else None
-    sums = {
-        number: Accumulation.over(write.kind, write.value.dtype, write.dtype, length)
-        for number, write in enumerate(writes)
-        if isinstance(write, loop_ir.ReduceElement)
-    }
-    found = {
-        number: (other, item)
-        for number, item in sums.items()
-        for other, position in sums.items()
-        if item.is_value_of(position) and writes[other].value is writes[number].value
-    }
-    return {number: item for number, item in sums.items() if number not in found}, found
 
 
 def _over(frame: _Frame, context: Context, axes: list[int], body: _Body) -> Results:

@@ -175,45 +175,7 @@ def read(
     if mask is None and not pointer.type.is_vector:
         return builder.load(pointer, LType(memory.element, lanes.width))
     mask = mask or number("i1", 1, lanes.width)
-    nothing = number(memory.element, 0, lanes.width)
-    if memory.pointer.type.is_vector or not isinstance(position, Scattered):
-        return builder.masked_load(pointer, mask, nothing)
-    near = find_neighbours(builder, position, mask)
-    if near is None:
-        return builder.masked_load(pointer, mask, nothing)
-    are_neighbours, first = near
-    (found,) = builder.if_else(
-        are_neighbours,
-        lambda: [
-            builder.masked_load(
-                builder.offset(memory.pointer, first, memory.element), mask, nothing
-            )
-        ],
-        lambda: [builder.masked_load(pointer, mask, nothing)],
-    )
-    return found
-
-
-def find_neighbours(
-    builder: Builder, position: Scattered, mask: Register
-) -> tuple[Register, Register] | None:
-    """Whether all lanes that count go element by element, and where they begin.
-
-    Positions that a kernel computes often follow one another, though no one knows before (pixels
-    of a row, tokens of a page): one load takes a fraction of the time of a gather. None where
-    that cannot be.
-    """
-    steps = position.steps
-    if steps is None:
-        return None
-    first = builder.extract(steps, 0)
-    expected = builder.binary(
-        "add", builder.splat(first, steps.lanes), lane_numbers(steps.type.element, steps.lanes)
-    )
-    differs = builder.binary("and", builder.compare("ne", steps, expected), mask)
-    bits = builder.value(LType(f"i{steps.lanes}"), f"bitcast {differs} to i{steps.lanes}")
-    are_neighbours = builder.compare("eq", bits, number(f"i{steps.lanes}", 0))
-    return are_neighbours, builder.add(position.base, builder.index_of(first))
+    return builder.masked_load(pointer, mask, number(memory.element, 0, lanes.width))
 
 
 def _address(builder: Builder, memory: Elements, position: Place, width: int) -> Register:

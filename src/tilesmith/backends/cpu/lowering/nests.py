@@ -23,7 +23,7 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     multiplies_bytes,
     multiplies_tiles,
 )
-from tilesmith.backends.cpu.positions.scratch_layout import count_lanes
+from tilesmith.backends.cpu.positions.memory import count_lanes
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Joined, Numbered
 from tilesmith.ir.operation import Operation

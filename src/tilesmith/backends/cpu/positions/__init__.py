@@ -1,1 +1,1 @@
-"""Elements by their position: where an extreme lies, lanes that are neighbours, single elements."""
+"""Where elements lie: of extremes that a reduction finds, and of tiles in scratch memory."""

@@ -16,6 +16,7 @@ from tilesmith.backends.cpu.llvm.registers import (
     number,
     register_element,
 )
+from tilesmith.backends.cpu.loop_ir.statements import Nest, ReduceElement
 from tilesmith.backends.cpu.math.casts import cast, round_to
 from tilesmith.backends.cpu.math.scalar_functions import apply
 from tilesmith.dtypes import I32, I64, DType
@@ -121,6 +122,30 @@ class Accumulation:
         if self.result.is_low_precision_float and self.result == self.source:
             return round_to(builder, self.result, state[0])
         return cast(builder, self.dtype, self.result, state[0])
+
+
+def accumulations_of(
+    nest: Nest, lengths: list[Register]
+) -> tuple[dict[int, Accumulation], dict[int, tuple[int, Accumulation]]]:
+    """The reductions of a nest by their place among its writes.
+
+    Extremes that the reduction to their position finds come apart, with the number of that one.
+    """
+    layout, writes = nest.layout, nest.writes
+    along = layout.reduced_axis if layout.reduced_axis >= 0 else layout.vector_axis
+    length = lengths[along] if along >= 0 else None
+    sums = {
+        number: Accumulation.over(write.kind, write.value.dtype, write.dtype, length)
+        for number, write in enumerate(writes)
+        if isinstance(write, ReduceElement)
+    }
+    found = {
+        number: (other, item)
+        for number, item in sums.items()
+        for other, position in sums.items()
+        if item.is_value_of(position) and writes[other].value is writes[number].value
+    }
+    return {number: item for number, item in sums.items() if number not in found}, found
 
 
 def _negated(builder: Builder, x: Register) -> Register:

@@ -10,7 +10,7 @@ from typing import Any
 from tilesmith.backends.cpu.dots.shapes import padded_shape
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import BlockLength, Number, Tensor, Tile, Variable
-from tilesmith.backends.cpu.positions.scratch_layout import count_lanes, find_lane_axes
+from tilesmith.backends.cpu.positions.memory import count_lanes, find_lane_axes
 from tilesmith.backends.cpu.printing import nests
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.listing import (

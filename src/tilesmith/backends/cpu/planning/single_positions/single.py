@@ -7,7 +7,7 @@ address does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilesmith.backends.cpu.loop_ir.elements import Fixed, LoopIndex
@@ -126,7 +126,7 @@ def look_up_single_elements(function: Function) -> Function:
     defined = definitions(function.body)
     bounds = index_bounds(function.body, defined.get)
 
-    def rule(op: Operation, defined_by: Definitions) -> list[Operation] | None:
+    def rule(op: Operation, defined_by: Definitions) -> Sequence[Operation] | None:
         if not isinstance(op, Reduce) or op.reduction.is_arg:
             return None
         return _look_up(op, defined_by, bounds)
@@ -134,7 +134,7 @@ def look_up_single_elements(function: Function) -> Function:
     return apply_rules(function, (rule,))
 
 
-def _look_up(op: Reduce, defined_by: Definitions, bounds: Bounds) -> list[Operation] | None:
+def _look_up(op: Reduce, defined_by: Definitions, bounds: Bounds) -> Sequence[Operation] | None:
     x, _ = _behind_views((op.x, coordinates.own_coords(op.x.tile.shape)), defined_by)
     selected = defined_by(x)
     if x.tile.shape != op.x.tile.shape or not isinstance(selected, Elementwise):

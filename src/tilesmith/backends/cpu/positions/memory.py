@@ -1,8 +1,11 @@
-"""Which axis of a tile in scratch memory its elements lie along, and how much room rows have.
+"""Where elements lie in memory: rows of scratch tiles, and lanes that turn out to be neighbours.
 
 Tiles are row-major unless most nests that touch one have their lanes along another axis: then that
 axis is the innermost, so that lanes are neighbours in memory. Small matrices, one in each lane,
 live from this. Rows have room for whole vectors, so that the last vector of a row needs no mask.
+
+Positions that a kernel computes often follow one another, though no one knows before: pixels of a
+row, tokens of a page. One load takes a fraction of the time of a gather, so it is worth a look.
 """
 
 from __future__ import annotations
@@ -10,6 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from tilesmith.backends.cpu.llvm import lanes
+from tilesmith.backends.cpu.llvm.builder import Builder
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lanes, Place, Scattered, Strided
+from tilesmith.backends.cpu.llvm.registers import LType, Register, index, lane_numbers, number
 from tilesmith.backends.cpu.loop_ir.elements import (
     LoopIndex,
     ReadTile,
@@ -42,9 +49,9 @@ def find_lane_axes(block: Block) -> dict[Tile, int]:
     fixed: set[Tile] = set()
     for item, weight in _statements(block, 1):
         if isinstance(item, Nest):
-            lanes = LoopIndex(item.layout.vector_axis)
+            along = LoopIndex(item.layout.vector_axis)
             for place in _places(item):
-                own = [axis for axis, at in enumerate(place.positions) if at == lanes]
+                own = [axis for axis, at in enumerate(place.positions) if at == along]
                 count = votes.setdefault(place.tile, Counter({_last(place.tile): 0}))
                 count.update(dict.fromkeys(own, weight))
         else:
@@ -56,9 +63,9 @@ def find_lane_axes(block: Block) -> dict[Tile, int]:
     }
 
 
-def count_lanes(length: int | None, lanes: int) -> int:
+def count_lanes(length: int | None, most: int) -> int:
     """Lanes along a loop of at most that length: few more, for masked ones cost as much."""
-    return lanes if length is None else min(lanes, max(2, next_power_of_2(length)))
+    return most if length is None else min(most, max(2, next_power_of_2(length)))
 
 
 def _last(tile: Tile) -> int:
@@ -98,3 +105,39 @@ def _tiles_of(item: WholeTile) -> Iterator[Tile]:
                 yield found
     if isinstance(item, Product):
         yield item.target
+
+
+def read(
+    builder: Builder,
+    memory: Elements,
+    position: Place,
+    among: Lanes,
+    explicit: Register | None = None,
+) -> Register:
+    """The elements at a position; 0 where ``explicit`` does not hold."""
+    if memory.pointer.type.is_vector or not isinstance(position, Scattered):
+        return lanes.read(builder, memory, position, among, explicit)
+    if position.steps is None:
+        return lanes.read(builder, memory, position, among, explicit)
+    first = builder.extract(position.steps, 0)
+    near = Strided(builder.add(position.base, builder.index_of(first)), index(1))
+    (found,) = builder.if_else(
+        _are_neighbours(builder, position.steps, first, among.mask(builder, explicit)),
+        lambda: [lanes.read(builder, memory, near, among, explicit)],
+        lambda: [lanes.read(builder, memory, position, among, explicit)],
+    )
+    return found
+
+
+def _are_neighbours(
+    builder: Builder, steps: Register, first: Register, mask: Register | None
+) -> Register:
+    """Whether all lanes that count go element by element."""
+    numbers = lane_numbers(steps.type.element, steps.lanes)
+    expected = builder.binary("add", builder.splat(first, steps.lanes), numbers)
+    differs = builder.compare("ne", steps, expected)
+    if mask is not None:
+        differs = builder.binary("and", differs, mask)
+    bits = f"i{steps.lanes}"
+    all_bits = builder.value(LType(bits), f"bitcast {differs} to {bits}")
+    return builder.compare("eq", all_bits, number(bits, 0))
