@@ -163,8 +163,16 @@ def _read(context: Context, element: ir.Read) -> Lane:
             ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
         builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
     mask = mask_of(context, access)
-    found = read(context.builder, memory, position, context.lanes, mask)
+    # Positions that come from memory as they are seldom follow one another.
+    take = lanes.read if any(map(_is_loaded, access.indices)) else read
+    found = take(context.builder, memory, position, context.lanes, mask)
     return to_register(context.builder, access.tensor.type.dtype, found)
+
+
+def _is_loaded(element: ir.Element) -> bool:
+    while isinstance(element, (ir.View, ir.Convert)):
+        element = element.x
+    return isinstance(element, ir.Read)
 
 
 def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
