@@ -123,6 +123,23 @@ def test_a_sum_begins_with_zero():
     assert torch.equal(found, torch.full([3], INF))
 
 
+def test_a_view_between_condition_and_sum():
+    """Rows of a square tile become columns: the condition holds along the axis that stays."""
+
+    def turned(x):
+        out = torch.empty([2, 4])
+        for t in hl.tile(1):
+            picked = torch.where((hl.arange(4) == 2)[None, :], x[:, :] + t.begin, 0.0)
+            out[0, :], out[1, :] = picked.T.sum(-1), picked.T.sum(0)
+        return out
+
+    x = torch.randint(-9, 9, (4, 4)).float()
+    found, _ = run(turned, x, blocks=[1])
+    kept = torch.zeros(4, 4)
+    kept[:, 2] = x[:, 2]
+    assert torch.equal(found, torch.stack([kept.sum(0), kept.sum(1)]))
+
+
 def test_positions_that_may_lie_outside_are_compared():
     """Nobody knows that ``j`` is a position: outside nothing is selected."""
 

@@ -135,11 +135,12 @@ def look_up_single_elements(function: Function) -> Function:
 
 
 def _look_up(op: Reduce, defined_by: Definitions, bounds: Bounds) -> Sequence[Operation] | None:
-    x, _ = _behind_views((op.x, coordinates.own_coords(op.x.tile.shape)), defined_by)
+    here = coordinates.own_coords(op.x.tile.shape)
+    x, coords = _behind_views((op.x, here), defined_by)
     selected = defined_by(x)
-    if x.tile.shape != op.x.tile.shape or not isinstance(selected, Elementwise):
+    if coords != here or not isinstance(selected, Elementwise) or selected.fn != "where":
         return None
-    if selected.fn != "where" or x.tile.dtype != op.result.tile.dtype:
+    if x.tile.dtype != op.result.tile.dtype:
         return None
     condition, chosen, other = selected.args
     identity = op.reduction.identity(x.tile.dtype)
