@@ -230,8 +230,11 @@ class StepOrder:
 
     def _after_accesses(self, accesses: list[Access]) -> int:
         """The first step that may not come before what these accesses must follow."""
+        # Reads are in no order among each other, and unrolled code has thousands of them.
+        writes = [access for access in accesses if access.writes]
         for number in range(len(self.steps) - 1, -1, -1):
-            orders = [self._order(old, new) for old in self._accesses[number] for new in accesses]
+            pairs = ((old, accesses if old.writes else writes) for old in self._accesses[number])
+            orders = [self._order(old, new) for old, others in pairs for new in others]
             if any(order == _AFTER for order in orders):
                 return number + 1
             if any(order == _WITH for order in orders):
