@@ -31,6 +31,8 @@ LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
+    "tilesmith/backends/cpu/planning/single_positions",
+    "tilesmith/backends/cpu/positions",
     "tilesmith/frontend/source/rewriting",
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (11, 2_150),
-    "tilesmith/backends": (89, 18_000),
+    "tilesmith/backends": (89, 18_100),
     "tilesmith/backends/cpu": (50, 10_500),
+    "tilesmith/backends/cpu/planning/single_positions": (2, 250),
+    "tilesmith/backends/cpu/positions": (3, 350),
     "tilesmith/backends/reference": (2, 50),
-    "tilesmith/backends/triton": (33, 7_250),
+    "tilesmith/backends/triton": (33, 7_300),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/compiler": (7, 1_250),

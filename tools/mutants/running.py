@@ -153,8 +153,8 @@ CPU = (
     Mutant(
         "argmax passes over NaN",
         "cpu",
-        'return builder.binary("or", better, is_new)',
-        "return better",
+        'better = builder.compare(f"u{function}", x, y)',
+        'better = builder.compare(f"o{function}", x, y)',
         ("test_torch_reductions.py::test_nan_and_infinity_go_where_eager_sends_them",),
     ),
     Mutant(

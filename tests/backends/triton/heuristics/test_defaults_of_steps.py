@@ -9,6 +9,8 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
+from examples.cross_entropy import cross_entropy
+from examples.kl_div import kl_div
 from examples.ports.cholesky import cholesky
 from examples.ports.split_kv_decode import attend_parts, join_parts
 
@@ -49,8 +51,10 @@ def test_a_step_along_the_keys_takes_as_many_as_fill_a_tile(rows: int, static_sh
 
 
 def test_split_kv_decode_with_products():
+    """A short pipeline: three programs of such steps share a multiprocessor."""
     q, k = torch.empty(4, 32, 128).bfloat16(), torch.empty(4, 8192, 8, 128).bfloat16()
-    assert default(attend_parts.fn, q, k, k, 16).block_sizes[0] >= 32
+    config = default(attend_parts.fn, q, k, k, 16)
+    assert (config.block_sizes, config.num_stages) == ([64], 2)
 
 
 def test_parts_are_joined_along_memory():
@@ -75,11 +79,42 @@ def nearest(x, centres):
     return out
 
 
-def test_rows_and_centres_share_a_tile():
+@pytest.mark.parametrize(
+    ("rows", "width", "blocks", "warps"),
+    [(65536, 16, [128, 1], 4), (131072, 64, [128, 1], 4), (5000, 64, [32, 1], 1)],
+)
+def test_a_thread_has_a_row_and_sees_one_centre_at_a_time(rows, width, blocks, warps):
+    """Square tiles of rows and centres took five times as long on an H200."""
+    config = default(nearest, torch.empty(rows, width), torch.empty(256, width))
+    assert (config.block_sizes, config.num_warps) == (blocks, warps)
+
+
+def test_long_rows_and_centres_share_a_tile():
     """One row for each program would read all centres again for each row."""
-    rows, centres = default(nearest, torch.empty(65536, 16), torch.empty(256, 16)).block_sizes
-    assert rows >= 8
-    assert centres >= 8
+    rows, centres = default(nearest, torch.empty(65536, 256), torch.empty(256, 256)).block_sizes
+    assert rows >= 4
+    assert centres >= 4
+
+
+@pytest.mark.parametrize("static_shapes", [True, False])
+def test_programs_that_are_alone_have_all_warps(static_shapes: bool):
+    """Fewer rows than multiprocessors; where nobody knows how many, as before."""
+    few, many = torch.empty(8, 128256), torch.empty(4096, 128256)
+    alone = default(kl_div.fn, few, few, static_shapes=static_shapes)
+    among = default(kl_div.fn, many, many, static_shapes=static_shapes)
+    assert (alone == among) == (not static_shapes)
+    if static_shapes:
+        assert (alone.block_sizes, alone.num_warps) == ([1, 16384], 32)
+        assert among.block_sizes == [1, 4096]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "chunk", "warps"), [(8, 128256, 32768, 32), (64, 32000, None, 32)]
+)
+def test_few_long_rows(rows: int, columns: int, chunk: int | None, warps: int):
+    logits, labels = torch.empty(rows, columns).bfloat16(), torch.empty(rows, dtype=torch.int64)
+    config = default(cross_entropy.fn, logits, labels)
+    assert (config.reduction_loops, config.num_warps) == ([chunk], warps)
 
 
 def solve_columns(lower, b):

@@ -73,11 +73,16 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tile in memory of its own. ``dtype`` is what its elements are held as."""
+    """A tile in memory of its own. ``dtype`` is what its elements are held as.
+
+    Rows along ``whole_axis`` have room for whole vectors of ``lanes``: the last needs no mask.
+    """
 
     pointer: Register
     strides: tuple[Register, ...]
     dtype: DType
+    whole_axis: int | None = None
+    lanes: int = 1
 
     @property
     def element(self) -> str:

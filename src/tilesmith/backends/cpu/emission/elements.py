@@ -14,7 +14,7 @@ from typing import Any
 from tilesmith.backends.cpu.emission.context import Context
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Strided
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
 from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
@@ -35,6 +35,7 @@ from tilesmith.backends.cpu.loop_ir.statements import (
 )
 from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
+from tilesmith.backends.cpu.positions.memory import read
 from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
 
 
@@ -99,25 +100,42 @@ def _divide(context: Context, op: str, x: Lane, divisor: Register) -> Lane:
     return builder.binary(op, whole, builder.splat(divisor, width))
 
 
-def tile_position(context: Context, place: ir.TilePlace) -> Lane:
+def tile_position(context: Context, place: ir.TilePlace) -> Place:
     """Where an element lies in its buffer."""
     strides = context.function.buffers[place.tile].strides
     parts = [(position_of(context, p), stride) for p, stride in zip(place.positions, strides)]
-    return lanes.offset_of(context.builder, parts, context.lanes.width)
+    return lanes.place_of(context.builder, parts, context.lanes.width)
 
 
 def write_tile(
-    context: Context, place: ir.TilePlace, value: Register, position: Lane | None = None
+    context: Context, place: ir.TilePlace, value: Register, position: Place | None = None
 ) -> None:
     """Write an element of a tile, whose position may be known already."""
     buffer = context.function.buffers[place.tile]
     stored = to_memory(context.builder, buffer.dtype, value)
     if position is None:
         position = tile_position(context, place)
-    lanes.write(context.builder, buffer.elements, position, stored, context.lanes)
+    among = _lanes_in(context, place, position)
+    lanes.write(context.builder, buffer.elements, position, stored, among)
 
 
-def address_of(context: Context, access: ir.Access) -> tuple[Elements, Lane]:
+def _lanes_in(context: Context, place: ir.TilePlace, position: Place) -> Lanes:
+    """The lanes that touch a tile: all of them where its rows have room for whole vectors.
+
+    Masked stores are slow to be read again. What lies behind the end of a row does not matter.
+    """
+    buffer = context.function.buffers[place.tile]
+    is_fitting = context.lanes.width <= buffer.lanes and buffer.elements.has_neighbours(position)
+    if buffer.whole_axis is None or not is_fitting:
+        return context.lanes
+    at = place.positions[buffer.whole_axis]
+    # Vectors begin at multiples of their length along a loop, but not where something else says.
+    lane = context.loops.get(at.axis) if isinstance(at, ir.LoopIndex) else None
+    moves = isinstance(lane, Strided) and lane.step.constant == 1
+    return Lanes(context.lanes.width) if moves else context.lanes
+
+
+def address_of(context: Context, access: ir.Access) -> tuple[Elements, Place]:
     """The tensor's memory and the position of the accessed element in it."""
     builder, tensor = context.builder, access.tensor.type
     strides = map(context.extent, tensor.strides)
@@ -127,7 +145,7 @@ def address_of(context: Context, access: ir.Access) -> tuple[Elements, Lane]:
     else:
         pointer = builder.convert("inttoptr", register(context, access.base), POINTER)
     memory = Elements(pointer, memory_element(tensor.dtype))
-    return memory, lanes.offset_of(builder, parts, context.lanes.width)
+    return memory, lanes.place_of(builder, parts, context.lanes.width)
 
 
 def mask_of(context: Context, access: ir.Access) -> Register | None:
@@ -145,18 +163,26 @@ def _read(context: Context, element: ir.Read) -> Lane:
             ahead = builder.add(ahead, builder.multiply(index(distance), context.extent(stride)))
         builder.prefetch(builder.offset(memory.pointer, ahead, memory.element))
     mask = mask_of(context, access)
-    found = lanes.read(context.builder, memory, position, context.lanes, mask)
+    # Positions that come from memory as they are seldom follow one another.
+    take = lanes.read if any(map(_is_loaded, access.indices)) else read
+    found = take(context.builder, memory, position, context.lanes, mask)
     return to_register(context.builder, access.tensor.type.dtype, found)
 
 
+def _is_loaded(element: ir.Element) -> bool:
+    while isinstance(element, (ir.View, ir.Convert)):
+        element = element.x
+    return isinstance(element, ir.Read)
+
+
 def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
-    place = element.place
+    place, among = element.place, context.lanes
     if isinstance(place, ir.Access):
         (memory, position), dtype = address_of(context, place), place.tensor.type.dtype
     else:
         buffer, position = context.function.buffers[place.tile], tile_position(context, place)
-        memory, dtype = buffer.elements, buffer.dtype
-    found = lanes.read(context.builder, memory, position, context.lanes)
+        memory, dtype, among = buffer.elements, buffer.dtype, _lanes_in(context, place, position)
+    found = lanes.read(context.builder, memory, position, among)
     return to_register(context.builder, dtype, found)
 
 

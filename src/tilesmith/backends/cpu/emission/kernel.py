@@ -36,6 +36,7 @@ from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import Tile, Variable
 from tilesmith.backends.cpu.loop_ir.statements import Grid, Kernel, LoopAxis
 from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS
+from tilesmith.backends.cpu.positions.memory import count_lanes, find_lane_axes
 
 State = tuple[Register, ...]
 
@@ -186,7 +187,8 @@ def _launch(context: Context, arguments: Register, grid: Grid, body: str) -> Non
 def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     builder = Builder(module, name, RANGE_PARAMETERS)
     context = begin_function(builder, kernel)
-    buffers = {tile: _buffer(context, tile) for tile in grid.tiles}
+    innermost = find_lane_axes(grid.body)
+    buffers = {tile: _buffer(context, tile, innermost.get(tile)) for tile in grid.tiles}
     with builder.at_entry():
         slots = enumerate(grid.packed, len(kernel.parameters))
         packed = {source: products.load_slot(builder, slot) for slot, source in slots}
@@ -236,17 +238,24 @@ def _enter(context: Context, grid: Grid, number: Register, counts: list[Register
     return context
 
 
-def _buffer(context: Context, tile: Tile) -> Buffer:
+def _buffer(context: Context, tile: Tile, innermost: int | None) -> Buffer:
+    """Memory for a tile; ``innermost`` is None where a product or the like goes over rows."""
     builder, scratch = context.builder, context.function.scratch
+    lanes = context.function.kernel.target.vector_lanes
     with builder.at_entry():
         lengths = [context.length(dim) for dim in tile.shape]
         if tile.is_padded:
-            lanes = context.function.kernel.target.vector_lanes
             lengths = pad(builder, lengths, lanes, tile.held_as)
-        strides = [index(1)]
-        for length in reversed(lengths[1:]):
-            strides.insert(0, builder.multiply(strides[0], length))
-        size = reduce(builder.multiply, lengths, index(tile.held_as.itemsize))
+        elif innermost is not None:
+            lanes = count_lanes(lengths[innermost].constant, lanes)
+            raised = builder.add(lengths[innermost], index(lanes - 1))
+            lengths[innermost] = builder.round_down(raised, lanes)
+        strides, step = dict[int, Register](), index(1)
+        first = [] if innermost is None else [innermost]
+        for axis in first + [n for n in reversed(range(len(lengths))) if n not in first]:
+            strides[axis], step = step, builder.multiply(step, lengths[axis])
+        size = builder.multiply(step, index(tile.held_as.itemsize))
     known = size.constant
     pointer = scratch.take_runtime(size) if known is None else scratch.take(known)
-    return Buffer(pointer, tuple(strides), tile.held_as)
+    in_order = tuple(strides[axis] for axis in range(len(lengths)))
+    return Buffer(pointer, in_order, tile.held_as, innermost, lanes)

@@ -21,22 +21,24 @@ from tilesmith.backends.cpu.emission.elements import (
 )
 from tilesmith.backends.cpu.llvm.builder import Body, Builder
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
-from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index, lane_numbers
+from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index
 from tilesmith.backends.cpu.loop_ir import statements as loop_ir
 from tilesmith.backends.cpu.loop_ir.elements import LEAVES, Element, ReadVariable, Variable
-from tilesmith.backends.cpu.math.scalar_functions import Accumulation, State
+from tilesmith.backends.cpu.positions.accumulation import Accumulation, State, accumulations_of
 
 
 @dataclass(frozen=True)
 class _Frame:
     """One nest being emitted. States are lists with one accumulator per reduction.
 
-    ``sums`` are the reductions, by their place among the writes.
+    ``sums`` are the reductions, by their place among the writes; ``found`` are extremes that the
+    reduction to their position finds, with the number of that one.
     """
 
     nest: loop_ir.Nest
     lengths: list[Register]
     sums: Mapping[int, Accumulation]
+    found: Mapping[int, tuple[int, Accumulation]]
 
     def start(self) -> list[State]:
         return [item.start(self.nest.lanes) for item in self.sums.values()]
@@ -57,7 +59,8 @@ class _Frame:
         builder, writes = context.builder, self.nest.writes
         values = [register(context, write.value) for write in writes]
         emit_writes(context, writes, values, is_streaming=is_streaming)
-        position = index(0) if axis is None else self._position(context, axis)
+        lane = None if axis is None else context.loops[axis]
+        position = lane.base if isinstance(lane, Strided) else index(0)
         return [
             item.take(builder, state, values[number], position, mask)
             for (number, item), state in zip(self.sums.items(), states)
@@ -66,19 +69,16 @@ class _Frame:
     def finish(self, context: Context, states: list[State], *, across: bool) -> Results:
         """Write the results; ``across`` combines the lanes first."""
         builder, scalars = context.builder, dict[Variable, Register]()
-        for (number, item), state in zip(self.sums.items(), states):
-            result = item.finish(builder, item.across(builder, state) if across else state)
+        last = {
+            number: item.across(builder, state) if across else state
+            for (number, item), state in zip(self.sums.items(), states)
+        }
+        results = {number: item.finish(builder, last[number]) for number, item in self.sums.items()}
+        for number, (other, item) in self.found.items():
+            results[number] = item.finish(builder, last[other][:1])
+        for number, result in results.items():
             scalars.update(emit_result(context, self.nest.writes[number], result))
         return scalars
-
-    def _position(self, context: Context, axis: int) -> Register:
-        """Where the lanes are along a loop, as one index per lane."""
-        builder, lane, width = context.builder, context.loops[axis], self.nest.lanes
-        assert isinstance(lane, Strided)
-        first = builder.splat(lane.base, width)
-        if lane.step.constant == 0:
-            return first
-        return builder.binary("add", first, lane_numbers(INDEX, width))
 
     def whole_vectors(
         self, builder: Builder, length: Register
@@ -271,12 +271,8 @@ _Body = Callable[[_Frame, Context], Results]
 def emit_nest(context: Context, nest: loop_ir.Nest) -> Results:
     """All loops of a nest; gives the scalars that it reduces to."""
     inside, layout = context.nest(nest.lanes), nest.layout
-    sums = {
-        number: Accumulation(write.kind, write.value.dtype, write.dtype)
-        for number, write in enumerate(nest.writes)
-        if isinstance(write, loop_ir.ReduceElement)
-    }
-    frame = _Frame(nest, [inside.length(dim) for dim in layout.space], sums)
+    lengths = [inside.length(dim) for dim in layout.space]
+    frame = _Frame(nest, lengths, *accumulations_of(nest, lengths))
     outer = [n for n in layout.order if n not in (layout.vector_axis, layout.reduced_axis)]
     if layout.vector_axis < 0:
         return _over(frame, inside, outer, _emit_element)

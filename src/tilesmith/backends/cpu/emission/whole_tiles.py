@@ -23,7 +23,7 @@ from tilesmith.backends.cpu.llvm.registers import LType, Register, index, parame
 from tilesmith.backends.cpu.loop_ir.elements import Element, TilePlace, Variable
 from tilesmith.backends.cpu.loop_ir.whole_tiles import Combine, Print, Scan, SortLines
 from tilesmith.backends.cpu.math.casts import cast, round_to
-from tilesmith.backends.cpu.math.scalar_functions import Accumulation
+from tilesmith.backends.cpu.positions.accumulation import Accumulation
 from tilesmith.dtypes import F64, I64, DType, ElementKind
 from tilesmith.ir.types import Shape
 

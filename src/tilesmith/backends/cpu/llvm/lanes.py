@@ -36,6 +36,22 @@ Lane = Register | Strided
 """A register that is no vector is the same in all lanes."""
 
 
+@dataclass(frozen=True)
+class Scattered:
+    """``base`` and in each lane an offset of its own: where an element lies in memory.
+
+    ``steps`` are the offsets as they were read, if nothing has scaled them: in integers of their
+    own type, which may turn out to be neighbours.
+    """
+
+    base: Register
+    offsets: Register
+    steps: Register | None
+
+
+Place = Lane | Scattered
+
+
 def to_vector(builder: Builder, lane: Lane, element: str, width: int) -> Register:
     """All lanes as one register (a scalar where there is one lane)."""
     if isinstance(lane, Register):
@@ -136,7 +152,7 @@ class Elements:
     pointer: Register
     element: str
 
-    def has_neighbours(self, position: Lane) -> bool:
+    def has_neighbours(self, position: Place) -> bool:
         """Whether the lanes go through memory element by element."""
         is_dense = isinstance(position, Strided) and position.step.constant == 1
         return is_dense and not self.pointer.type.is_vector
@@ -145,7 +161,7 @@ class Elements:
 def read(
     builder: Builder,
     memory: Elements,
-    position: Lane,
+    position: Place,
     lanes: Lanes,
     explicit: Register | None = None,
 ) -> Register:
@@ -162,10 +178,13 @@ def read(
     return builder.masked_load(pointer, mask, number(memory.element, 0, lanes.width))
 
 
-def _address(builder: Builder, memory: Elements, position: Lane, width: int) -> Register:
+def _address(builder: Builder, memory: Elements, position: Place, width: int) -> Register:
     """Of the first of neighbours, or of the element of each lane."""
     if isinstance(position, Strided) and memory.has_neighbours(position):
         return builder.offset(memory.pointer, position.base, memory.element)
+    if isinstance(position, Scattered):
+        pointer = builder.offset(memory.pointer, position.base, memory.element)
+        return builder.offset(pointer, position.offsets, memory.element)
     positions = to_vector(builder, position, INDEX, width)
     return builder.offset(memory.pointer, positions, memory.element)
 
@@ -173,7 +192,7 @@ def _address(builder: Builder, memory: Elements, position: Lane, width: int) -> 
 def write(
     builder: Builder,
     memory: Elements,
-    position: Lane,
+    position: Place,
     x: Register,
     lanes: Lanes,
     explicit: Register | None = None,
@@ -195,13 +214,14 @@ def write(
         builder.masked_store(x, pointer, mask or number("i1", 1, lanes.width))
 
 
-def _is_single(position: Lane, width: int) -> bool:
+def _is_single(position: Place, width: int) -> bool:
     if isinstance(position, Strided):
         return width == 1 or position.step.constant == 0
-    return not position.type.is_vector
+    return isinstance(position, Register) and not position.type.is_vector
 
 
-def _single(builder: Builder, position: Lane) -> Register:
+def _single(builder: Builder, position: Place) -> Register:
+    assert not isinstance(position, Scattered)
     return position.base if isinstance(position, Strided) else builder.index_of(position)
 
 
@@ -218,19 +238,32 @@ def _read_one(
 
 
 def offset_of(builder: Builder, parts: list[tuple[Lane, Register]], width: int) -> Lane:
-    """``sum(index * stride)``: positions in memory."""
-    base, step, vector = number(INDEX, 0), number(INDEX, 0), None
+    """``sum(index * stride)``: positions in memory, as numbers."""
+    place = place_of(builder, parts, width)
+    if not isinstance(place, Scattered):
+        return place
+    return builder.binary("add", place.offsets, builder.splat(place.base, width))
+
+
+def place_of(builder: Builder, parts: list[tuple[Lane, Register]], width: int) -> Place:
+    """``sum(index * stride)``: where an element lies in memory."""
+    base, step = number(INDEX, 0), number(INDEX, 0)
+    vectors: list[tuple[Register, Register]] = []
     for lane, stride in parts:
         if isinstance(lane, Register) and lane.type.is_vector:
-            wide = builder.convert("sext", lane, INDEX)
-            if stride.constant != 1:
-                wide = builder.binary("mul", wide, builder.splat(stride, width))
-            vector = wide if vector is None else builder.binary("add", vector, wide)
+            vectors.append((lane, stride))
             continue
         base = builder.add(base, builder.multiply(_single(builder, lane), stride))
         if isinstance(lane, Strided):
             step = builder.add(step, builder.multiply(lane.step, stride))
-    total = Strided(base, step)
-    if vector is None:
-        return total
-    return builder.binary("add", vector, to_vector(builder, total, INDEX, width))
+    if not vectors:
+        return Strided(base, step)
+    offsets = to_vector(builder, Strided(index(0), step), INDEX, width)
+    for lane, stride in vectors:
+        wide = builder.convert("sext", lane, INDEX)
+        if stride.constant != 1:
+            wide = builder.binary("mul", wide, builder.splat(stride, width))
+        is_first = step.constant == 0 and lane is vectors[0][0]
+        offsets = wide if is_first else builder.binary("add", offsets, wide)
+    is_plain = len(vectors) == 1 and step.constant == 0 and vectors[0][1].constant == 1
+    return Scattered(base, offsets, vectors[0][0] if is_plain else None)

@@ -23,6 +23,7 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     multiplies_bytes,
     multiplies_tiles,
 )
+from tilesmith.backends.cpu.positions.memory import count_lanes
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Joined, Numbered
 from tilesmith.ir.operation import Operation
@@ -156,12 +157,14 @@ def lower_nest(
     elements = ElementLowering(scope, own, ahead)
     layout, options = nest.layout, scope.schedule.cpu
     is_plain = layout.form is statements.Form.ONE_BY_ONE or layout.vector_axis < 0
+    most = scope.schedule.target.vector_lanes
+    length = None if is_plain else scope.find_bound(layout.space[layout.vector_axis])
     writes = tuple(_write(elements, nest, root) for root in nest.roots)
     has_sums = any(isinstance(write, statements.ReduceElement) for write in writes)
     return statements.Nest(
         layout=layout,
         writes=writes,
-        lanes=1 if is_plain else scope.schedule.target.vector_lanes,
+        lanes=1 if is_plain else count_lanes(length, most),
         unroll=options.unroll if has_sums else 1,
         may_stream=options.streaming_stores and not has_sums,
     )

@@ -1,25 +1,22 @@
-"""The IR's scalar functions as LLVM instructions, one row for each, and sums of many elements.
+"""The IR's scalar functions as LLVM instructions, one row for each.
 
 ``apply`` takes registers, computes in register form and rounds what an element type of low
 precision cannot hold. Quotients and remainders are rounded towards zero or towards -inf; division
 of integers by zero gives 0, as does its remainder; the smallest integer by -1 wraps.
-An accumulator of a reduction is a list of registers: the value, for arg reductions also its place.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.registers import INDEX, Register, number, register_element
+from tilesmith.backends.cpu.llvm.registers import Register, number, register_element
 from tilesmith.backends.cpu.math import elementary, exponentials
-from tilesmith.backends.cpu.math.casts import cast, round_to
+from tilesmith.backends.cpu.math.casts import round_to
 from tilesmith.backends.cpu.math.term import Term, call_libm, unless
-from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
+from tilesmith.dtypes import F32, F64, DType, ElementKind
 from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS, SCALAR_FUNCTIONS
-from tilesmith.ir.ops.reduction import ReduceKind
 
 ScalarEmitter = Callable[..., Term]
 """Takes the operands' element type (that of the values for ``where``), then the operands."""
@@ -245,89 +242,3 @@ SCALAR_FUNCTIONS_LLVM: dict[str, ScalarEmitter] = {
     "fma": lambda dtype, x, y, z: x.intrinsic("fma", y, z) if dtype.is_float else x * y + z,
     "where": _plain(Term.where),
 }
-
-State = list[Register]
-
-
-@dataclass(frozen=True)
-class Accumulation:
-    """One kind of reduction from one element type to another."""
-
-    kind: ReduceKind
-    source: DType
-    result: DType
-
-    @property
-    def dtype(self) -> DType:
-        """The type accumulated in: sums of half types in fp32."""
-        return self.kind.accumulator(self.source, self.result)
-
-    def start(self, lanes: int) -> State:
-        """Nothing taken in yet."""
-        identity = self.kind.identity(self.dtype)
-        state = [number(register_element(self.dtype), identity, lanes)]
-        return [*state, number(INDEX, 0, lanes)] if self.kind.is_arg else state
-
-    def take(
-        self, builder: Builder, state: State, x: Register, position: Register, mask: Register | None
-    ) -> State:
-        """With one more element per lane, where the mask holds."""
-        lanes = state[0].lanes
-        x = builder.splat(cast(builder, self.source, self.dtype, x), lanes)
-        if self.kind.is_arg:
-            position, better = builder.splat(position, lanes), self._is_better(builder, x, state[0])
-            if mask is not None:
-                better = builder.binary("and", better, mask)
-            return [builder.select(better, x, state[0]), builder.select(better, position, state[1])]
-        if mask is not None:
-            x = builder.select(mask, x, self.start(lanes)[0])
-        return [self._combine(builder, state[0], x)]
-
-    def _combine(self, builder: Builder, x: Register, y: Register) -> Register:
-        return apply(builder, self.kind.scalar_function, self.dtype.computed, [x, y])
-
-    def _is_better(self, builder: Builder, x: Register, y: Register) -> Register:
-        """Whether ``x`` beats ``y``; NaN beats numbers."""
-        function = "gt" if self.kind is ReduceKind.ARGMAX else "lt"
-        better = apply(builder, function, self.dtype, [x, y])
-        if not self.dtype.is_float:
-            return better
-        is_new = builder.binary("and", builder.compare("uno", x, x), builder.compare("ord", y, y))
-        return builder.binary("or", better, is_new)
-
-    def merge(self, builder: Builder, x: State, y: State) -> State:
-        """Two accumulators as one."""
-        if not self.kind.is_arg:
-            return [self._combine(builder, x[0], y[0])]
-        better = self._is_better(builder, y[0], x[0])
-        worse = self._is_better(builder, x[0], y[0])
-        tie = builder.binary("and", _negated(builder, better), _negated(builder, worse))
-        earlier = builder.binary("and", tie, builder.compare("slt", y[1], x[1]))
-        wins = builder.binary("or", better, earlier)
-        return [builder.select(wins, y[0], x[0]), builder.select(wins, y[1], x[1])]
-
-    def across(self, builder: Builder, state: State) -> State:
-        """The lanes of an accumulator combined into one."""
-        lanes = state[0].lanes
-        while lanes > 1:
-            lanes //= 2
-            halves = range(lanes), range(lanes, 2 * lanes)
-            low, high = ([_pick(builder, x, half) for x in state] for half in halves)
-            state = self.merge(builder, low, high)
-        return state
-
-    def finish(self, builder: Builder, state: State) -> Register:
-        """The result in its own type."""
-        if self.kind.is_arg:
-            return cast(builder, I64, self.result, state[1])
-        if self.result.is_low_precision_float and self.result == self.source:
-            return round_to(builder, self.result, state[0])
-        return cast(builder, self.dtype, self.result, state[0])
-
-
-def _negated(builder: Builder, x: Register) -> Register:
-    return builder.binary("xor", x, number("i1", 1, x.lanes))
-
-
-def _pick(builder: Builder, x: Register, lanes: range) -> Register:
-    return builder.extract(x, lanes[0]) if len(lanes) == 1 else builder.shuffle(x, x, lanes)

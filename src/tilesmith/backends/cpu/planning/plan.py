@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
 from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_place
+from tilesmith.backends.cpu.planning.single_positions.single import find_update, index_bounds
 from tilesmith.backends.cpu.planning.steps import DotStep, OpStep, Program, Root, Step, StepOrder
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity
 from tilesmith.diagnostics.catalogue import InternalError
@@ -29,7 +30,8 @@ def plan_program(
     region: Region, tiles: VirtualTiles, schedule: Schedule, spilled: dict[Value, Store]
 ) -> Program:
     """Order the steps of a grid's body. ``spilled`` tiles lie where a later store writes."""
-    program = Program([], spilled=spilled, used=frozenset(count_uses(region)))
+    bounds = index_bounds(region, tiles.definitions.get)
+    program = Program([], spilled=spilled, used=frozenset(count_uses(region)), bounds=bounds)
     planner = _RegionPlanner(region, tiles, schedule, program)
     program.steps = planner.plan()
     return program
@@ -184,8 +186,20 @@ class _RegionPlanner:
             late.append((source, arg))
         # Carried tiles change from here on, so nothing may join an earlier nest.
         self._order.close()
-        for new, arg in [*direct, *late]:
+        for new, arg in direct:
+            self._overwrite(new, arg)
+        for new, arg in late:
             self.keep(new, arg)
+
+    def _overwrite(self, new: Value, arg: Value) -> None:
+        """Write a tile over the one it is made from: all of it, or what differs."""
+        buffer_of = self._program.buffer_of
+        update = find_update(new, self._tiles.definitions, self._program.bounds)
+        if update is None or buffer_of(update.old) is not buffer_of(arg):
+            self.keep(new, arg)
+            return
+        op = self._tiles.definitions[new]
+        self._order.add_root(Root(op, (update.new, update.coords), arg), (arg,))
 
     def _can_write_directly(self, new: Value, arg: Value, args: set[Value]) -> bool:
         """Whether a virtual tile may overwrite ``arg`` while it is computed.

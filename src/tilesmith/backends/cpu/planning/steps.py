@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place, may_conflict
 from tilesmith.backends.cpu.loop_ir.statements import Form, Layout
 from tilesmith.backends.cpu.planning import coordinates
+from tilesmith.backends.cpu.planning.single_positions.single import Bounds
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     Closure,
     VirtualTiles,
@@ -24,7 +25,7 @@ from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.types import Value
+from tilesmith.ir.types import Shape, Value
 from tilesmith.schedule.schedule import Schedule
 
 
@@ -54,7 +55,24 @@ class Root:
         """Every element needed for one element of the root."""
         if not self.is_keep and isinstance(self.op, (Store, Atomic)):
             return [self.place, *coordinates.access_places(self.op, self.place[1])]
-        return [self.place]
+        return [self.place, *self._positions()]
+
+    def _positions(self) -> list[coordinates.Place]:
+        """The elements that say where a tile is changed, if only some of it is."""
+        coords = self.place[1] if self.is_keep else ()
+        return [(c.value, c.coords) for c in coords if isinstance(c, coordinates.Indirect)]
+
+    @property
+    def is_update(self) -> bool:
+        """Whether only one position along some axis is written."""
+        coords = self.place[1] if self.is_keep else ()
+        return any(isinstance(c, (coordinates.Indirect, coordinates.Fixed)) for c in coords)
+
+    @property
+    def space(self) -> Shape:
+        """The dimensions of the loops around the root."""
+        pairs = zip(self.place[0].tile.shape, self.place[1])
+        return tuple(dim for dim, coord in pairs if isinstance(coord, coordinates.LoopIndex))
 
     def closure(self, tiles: VirtualTiles) -> Closure:
         """Everything computed for one element of the root."""
@@ -108,6 +126,8 @@ class Program:
     """Products whose accumulator a loop begins with as zeros that nobody writes."""
     used: frozenset[Value] = frozenset()
     """Values that some op looks at."""
+    bounds: Bounds = field(default_factory=dict[Value, tuple[int, int]])
+    """Between which numbers indices of loops are."""
 
     def buffer_of(self, value: Value) -> Value:
         """The tile whose buffer a value lies in."""
@@ -210,8 +230,11 @@ class StepOrder:
 
     def _after_accesses(self, accesses: list[Access]) -> int:
         """The first step that may not come before what these accesses must follow."""
+        # Reads are in no order among each other, and unrolled code has thousands of them.
+        writes = [access for access in accesses if access.writes]
         for number in range(len(self.steps) - 1, -1, -1):
-            orders = [self._order(old, new) for old in self._accesses[number] for new in accesses]
+            pairs = ((old, accesses if old.writes else writes) for old in self._accesses[number])
+            orders = [self._order(old, new) for old, others in pairs for new in others]
             if any(order == _AFTER for order in orders):
                 return number + 1
             if any(order == _WITH for order in orders):
@@ -239,11 +262,10 @@ _SHORT_AXIS = 5
 
 
 def _choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layout:
-    shape = root.place[0].tile.shape
-    space = coordinates.space_of(shape)
+    shape, space = root.place[0].tile.shape, root.space
     if not root.is_keep and isinstance(root.op, Atomic):
         return Layout(space, Form.ONE_BY_ONE, -1)
-    if not space:
+    if not space or (root.is_update and not _is_expensive(root, tiles)):
         return Layout(space, Form.ROWS, -1)
     lanes = schedule.target.vector_lanes
     short = [_SHORT_AXIS * (schedule.physical(dim) < lanes) for dim in space]
@@ -264,12 +286,16 @@ def _choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layou
     return Layout(space, Form.COLUMNS, axis, reduced)
 
 
+def _is_expensive(root: Root, tiles: VirtualTiles) -> bool:
+    return any(map(tiles.is_expensive, root.closure(tiles).nodes.values()))
+
+
 def _scores(root: Root, axis: int, tiles: VirtualTiles) -> tuple[int, int]:
     """How well accesses go along an axis: those in all loops, and those that fewer loops move.
 
     A bias or a scale of each row is read once a row when lanes go along the row.
     """
-    num_loops = len(coordinates.space_of(root.place[0].tile.shape))
+    num_loops = len(root.space)
     scores = [0, 0]
     for (_, coords), op in root.closure(tiles).nodes.items():
         if isinstance(op, Load):

@@ -10,6 +10,7 @@ from typing import Any
 from tilesmith.backends.cpu.dots.shapes import padded_shape
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import BlockLength, Number, Tensor, Tile, Variable
+from tilesmith.backends.cpu.positions.memory import count_lanes, find_lane_axes
 from tilesmith.backends.cpu.printing import nests
 from tilesmith.backends.cpu.printing.elements import ElementText
 from tilesmith.backends.cpu.printing.listing import (
@@ -242,8 +243,9 @@ def _print_grid(listing: Listing, grid: statements.Grid) -> None:
         header = ", ".join(header for header, _ in axes)
         programs = _programs(listing, grid)
         block.enter_context(listing.lines.block(f"parallel for {header}", programs))
+        innermost = find_lane_axes(grid.body)
         for tile in grid.tiles:
-            _print_scratch(listing, tile)
+            _print_scratch(listing, tile, innermost.get(tile))
         for _, statement in axes:
             if statement:
                 listing.lines.put(statement)
@@ -277,22 +279,29 @@ def _count(listing: Listing, axis: statements.LoopAxis) -> int | None:
     return max(0, -(-int(end - begin) // size))
 
 
-def _print_scratch(listing: Listing, tile: Tile) -> None:
+def _print_scratch(listing: Listing, tile: Tile, innermost: int | None) -> None:
     """A declaration: shape, element type and size."""
     shape = [listing.full_length(dim) for dim in tile.shape]
     text = f"{listing.names.of(tile)} = scratch({tile.dtype}, [{', '.join(map(str, shape))}])"
-    padded = _padded(listing, tile, shape)
+    padded = _padded(listing, tile, shape, innermost)
     size = multiply(product(padded), number(tile.held_as.itemsize))
     parts = [f"{size if size.constant is None else format(size.constant, ',')} bytes"]
     if tile.held_as != tile.dtype:
         parts.append(f"held as {tile.held_as}")
+    if innermost is not None and any(not dim.is_one for dim in tile.shape[innermost + 1 :]):
+        parts.append(f"axis {innermost} innermost")
     if padded != shape:
         parts.append(f"padded to {' x '.join(map(str, padded))}")
     listing.lines.put(text, ", ".join(parts))
 
 
-def _padded(listing: Listing, tile: Tile, shape: list[Expr]) -> list[Expr]:
-    """Products write whole register blocks, past the end of a row."""
+def _padded(listing: Listing, tile: Tile, shape: list[Expr], innermost: int | None) -> list[Expr]:
+    """Products write whole register blocks, past the end of a row; others whole vectors."""
+    row = None if innermost is None else shape[innermost].constant
+    if innermost is not None and row is not None and not tile.is_padded:
+        lanes = count_lanes(int(row), listing.kernel.target.vector_lanes)
+        whole = number(-(-int(row) // lanes) * lanes)
+        return [*shape[:innermost], whole, *shape[innermost + 1 :]]
     rows, columns = ([None, None, *(x.constant for x in shape)])[-2:]
     if not tile.is_padded or not (rows and columns):
         return shape
