@@ -67,7 +67,7 @@ CPU_BACKEND = Backend(
     device_types=("cpu",),
     rules=CpuRules,
     emit=emit,
-    prepare=look_up_single_elements,
+    prepare=lambda function, _: look_up_single_elements(function),
     refused_ops=REFUSED_OPS,
     forms=("loops", "llvm", "assembly"),
     tuning=TuningNeeds(preloads=("llvmlite.binding",)),
