@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -35,7 +37,7 @@ MANY = [
 ]
 
 
-def config(groups, pid, *, columns=64, stages=0):
+def config(groups, pid, *, columns=64, stages=0) -> dict[str, Any]:
     return {
         "block_sizes": [1, 64 * groups, columns],
         "num_warps": 4 * groups,
@@ -121,7 +123,8 @@ def windowed(
             seen = (rows >= columns) & (rows - columns < window)
             scores = torch.where(seen[None, :, :], scores * LOG2_E, float("-inf"))
             state = peak, total, acc
-            peak, total, acc = online_softmax_step(state, scores, v[tile_b, tile_n, :])
+            values = v[tile_b, tile_n, :]
+            peak, total, acc = online_softmax_step(state, scores, values)
         out[tile_b, tile_m, :] = (acc / total[:, :, None]).to(out.dtype)
     return out
 
