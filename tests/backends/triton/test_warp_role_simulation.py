@@ -138,11 +138,11 @@ def windowed_reference(q, k, v, window):
 @pytest.mark.parametrize("window", [1, 40, 100])
 def test_sliding_window(window):
     torch.manual_seed(0)
-    args = [torch.randn(2, 257, 16).bfloat16() / 2 for _ in range(3)]
-    text = emit(windowed, (*args, window), **config(2, "flat", columns=32))
+    q, k, v = (torch.randn(2, 257, 16).bfloat16() / 2 for _ in range(3))
+    text = emit(windowed, (q, k, v, window), **config(2, "flat", columns=32))
     assert "full_from" in text
-    found = Simulation(text)["windowed"](*args, window)
-    check(found, windowed_reference(*args, window), 257)
+    found = Simulation(text)["windowed"](q, k, v, window)
+    check(found, windowed_reference(q, k, v, window), 257)
 
 
 def test_order_does_not_matter():
