@@ -115,7 +115,7 @@ class Product:
 
     def finish(self) -> None:
         lhs = self.lhs.tile if isinstance(self.lhs, View) else self.lhs
-        acc = self.acc.value if isinstance(self.acc, Product) else self.acc
+        acc: Any = self.acc.value if isinstance(self.acc, Product) else self.acc
         self.value = acc + lhs.float() @ self.rhs.tile.float()
         for buffer in self.buffers:
             buffer.readers -= 1

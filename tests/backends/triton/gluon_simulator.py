@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import getgeneratorlocals
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,7 +78,7 @@ class _AsGenerators(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        names = {ast.FloorDiv: "Quotient", ast.Mod: "Remainder"}
+        names: dict[type[ast.operator], str] = {ast.FloorDiv: "Quotient", ast.Mod: "Remainder"}
         name = names.get(type(node.op))
         if name is None:
             return node
@@ -378,7 +379,7 @@ def _set_count(barrier: Barrier, count: int) -> None:
 
 def _named(role: Role) -> Role:
     """Give rings the names of the role's arguments, for messages."""
-    for name, value in role.gi_frame.f_locals.items():
+    for name, value in getgeneratorlocals(role).items():
         if isinstance(value, Ring):
             value.name = name
             for item in value.items:

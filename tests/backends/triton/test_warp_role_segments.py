@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ def bounds(text: str, **names: int) -> tuple[int, int, int, int]:
         if isinstance(node, ast.FunctionDef) and node.name.endswith("_compute")
     )
     wanted = ("end_n", "turns", "full_from", "full_to")
-    known = {**names, "gl": GL, "quotient": lambda a, b: int(a / b)}
+    known: dict[str, Any] = {**names, "gl": GL, "quotient": lambda a, b: int(a / b)}
     first = 0
     for node in ast.walk(role):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in wanted:
@@ -42,6 +43,7 @@ def bounds(text: str, **names: int) -> tuple[int, int, int, int]:
             code = compile(ast.fix_missing_locations(value), "<emitted>", "eval")
             known[ast.unparse(node.targets[0])] = eval(code, known)
         elif isinstance(node, ast.For) and ast.unparse(node.target) == "part":
+            assert isinstance(node.iter, ast.Call)
             first = int(ast.literal_eval(node.iter.args[0]))
     return known["turns"], first, known["full_from"], known["full_to"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -35,7 +37,7 @@ MANY = [
 ]
 
 
-def config(groups, pid, *, columns=64, stages=0):
+def config(groups, pid, *, columns=64, stages=0) -> dict[str, Any]:
     return {
         "block_sizes": [1, 64 * groups, columns],
         "num_warps": 4 * groups,
@@ -121,7 +123,8 @@ def windowed(
             seen = (rows >= columns) & (rows - columns < window)
             scores = torch.where(seen[None, :, :], scores * LOG2_E, float("-inf"))
             state = peak, total, acc
-            peak, total, acc = online_softmax_step(state, scores, v[tile_b, tile_n, :])
+            values = v[tile_b, tile_n, :]
+            peak, total, acc = online_softmax_step(state, scores, values)
         out[tile_b, tile_m, :] = (acc / total[:, :, None]).to(out.dtype)
     return out
 
@@ -135,11 +138,11 @@ def windowed_reference(q, k, v, window):
 @pytest.mark.parametrize("window", [1, 40, 100])
 def test_sliding_window(window):
     torch.manual_seed(0)
-    args = [torch.randn(2, 257, 16).bfloat16() / 2 for _ in range(3)]
-    text = emit(windowed, (*args, window), **config(2, "flat", columns=32))
+    q, k, v = (torch.randn(2, 257, 16).bfloat16() / 2 for _ in range(3))
+    text = emit(windowed, (q, k, v, window), **config(2, "flat", columns=32))
     assert "full_from" in text
-    found = Simulation(text)["windowed"](*args, window)
-    check(found, windowed_reference(*args, window), 257)
+    found = Simulation(text)["windowed"](q, k, v, window)
+    check(found, windowed_reference(q, k, v, window), 257)
 
 
 def test_order_does_not_matter():

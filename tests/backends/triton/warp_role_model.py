@@ -11,6 +11,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import getgeneratorlocals
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ class Programs:
 
 def _record_roles(roles: list[Role], turns: Sequence[int], module: Simulation) -> Programs:
     """The role that copies first: it says which barriers belong to which buffers."""
-    shared = _Shared(dict(roles[0].gi_frame.f_locals), len(roles) - 1, turns)
+    shared = _Shared(dict(getgeneratorlocals(roles[0])), len(roles) - 1, turns)
     made = Programs()
     for number, role in reversed(list(enumerate(roles))):
         pieces = iter(turns)
