@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilesmith.gradients.copies import clone_ops
+from tilesmith.dtypes import DType
+from tilesmith.gradients.copies import Copies
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -45,16 +46,29 @@ class _Update:
     summed: tuple[_Axis, ...]
 
 
-def give_own_grids(function: Function) -> tuple[Function, dict[Value, bool]]:
+@dataclass(frozen=True)
+class StoredSum:
+    """A gradient that one program sums up and stores."""
+
+    tensor: Value
+    covers: bool
+    """Whether all of its elements are stored."""
+
+
+def give_own_grids(
+    function: Function, dtypes: Mapping[Value, DType]
+) -> tuple[Function, dict[Value, StoredSum]]:
     """Turn sums of products into grids over their results.
 
-    Also gives the tensors that are stored then, and whether all of their elements are.
+    ``dtypes`` has the element types of gradients that were to be added up in wider ones. Also
+    gives the tensors that are stored then, with the new one in place of the old.
     """
     known = definitions(function.body)
     outside = {value for op in function.body.ops for value in op.results}
     outside |= {parameter.value for parameter in function.parameters}
     atomics = [op.tensor for op in walk(function.body) if isinstance(op, Atomic)]
-    stored: dict[Value, bool] = {}
+    stored: dict[Value, StoredSum] = {}
+    blocks: list[Block] = list(function.blocks)
     ops: list[Operation] = []
     for op in function.body.ops:
         found = list(_updates(op, known, outside)) if isinstance(op, Grid) else []
@@ -64,13 +78,34 @@ def give_own_grids(function: Function) -> tuple[Function, dict[Value, bool]]:
         rest = _without(op, dropped)
         if not isinstance(rest, Grid) or _has_effect(rest):
             ops.append(rest)
-        for update in single:
+        for update in reversed(single):
+            tensor = update.op.tensor
+            kind = replace(tensor.tensor, dtype=dtypes.get(tensor, tensor.tensor.dtype))
+            stored[tensor] = StoredSum(tensor.like(kind), _covers(update, known))
             writer = TileWriter(lambda loc=op.loc: loc)
             writer.open_region()
-            writer.insert(_grid_of(_with_outer_bounds(update, writer, known, outside)))
+            bounded = _with_outer_bounds(update, writer, known, outside)
+            names = _fresh_blocks(bounded, blocks)
+            writer.insert(_grid_of(bounded, stored[tensor].tensor, names))
             ops += writer.close_region().ops
-        stored |= {update.op.tensor: _covers(update, known) for update in single}
-    return function.with_body(function.body.with_ops(ops)), stored
+    parameters = [
+        replace(p, value=stored[p.value].tensor) if p.value in stored else p
+        for p in function.parameters
+    ]
+    body = function.body.with_ops(ops)
+    made = replace(function, parameters=tuple(parameters), blocks=tuple(blocks), body=body)
+    return made, stored
+
+
+def _fresh_blocks(update: _Update, blocks: list[Block]) -> dict[str, str]:
+    """Blocks of its own for a grid, which are added to the others: each grid has its best tiles."""
+    names: dict[str, str] = {}
+    for axis in (*update.own, *update.summed):
+        old = next(block for block in blocks if block.name == axis.block)
+        if old.fixed is None:
+            names[old.name] = f"{old.name}_{len(blocks)}"
+            blocks.append(replace(old, name=names[old.name], slot=None))
+    return names
 
 
 def _covers(update: _Update, known: Mapping[Value, Operation]) -> bool:
@@ -184,29 +219,28 @@ def _own_axes(
     return tuple(own) if is_proper and len(own) < len(around) else None
 
 
-def _grid_of(update: _Update) -> Grid:
+def _grid_of(update: _Update, tensor: Value, blocks: Mapping[str, str]) -> Grid:
     """The grid over a gradient, each program of which sums up its own elements."""
     op = update.op
-    own = [axis.arg.like() for axis in update.own]
+    copies = Copies(blocks=blocks)
+    own = tuple(copies.add(axis.arg) for axis in update.own)
     writer = TileWriter(lambda: op.loc)
     writer.open_region()
-    mapping = dict(zip((axis.arg for axis in update.own), own))
-    total = writer.full(op.value.tile, 0.0)
-    summed = _sum_over(update, mapping, total)
+    total = writer.full(copies.renamed(op.value.tile), 0.0)
+    summed = _sum_over(update, Copies(dict(copies.values), blocks), total)
     writer.insert(summed)
-    places: dict[Value, Value] = dict(mapping)
-    needed = [one for one in update.slice if _is_index(one, update)]
-    for one in clone_ops(needed, places):
-        writer.insert(one)
-    value = writer.cast(summed.results[0], op.tensor.tensor.dtype)
-    indices = tuple(places[index] for index in op.indices)
-    writer.effect(Store, tensor=op.tensor, value=value, indices=indices)
+    for one in update.slice:
+        if _is_index(one, update):
+            writer.insert(copies.clone(one))
+    value = writer.cast(summed.results[0], tensor.tensor.dtype)
+    indices = tuple(map(copies.of, op.indices))
+    writer.effect(Store, tensor=tensor, value=value, indices=indices)
     writer.effect(Yield, values=())
     return Grid(
         begins=tuple(axis.begin for axis in update.own),
         ends=tuple(axis.end for axis in update.own),
-        blocks=tuple(axis.block for axis in update.own),
-        body=writer.close_region(tuple(own)),
+        blocks=tuple(blocks.get(axis.block, axis.block) for axis in update.own),
+        body=writer.close_region(own),
         loc=op.loc,
     )
 
@@ -218,24 +252,23 @@ def _is_index(op: Operation, update: _Update) -> bool:
     return isinstance(op, ExpandDims) and op.result in update.op.indices
 
 
-def _sum_over(update: _Update, mapping: Mapping[Value, Value], total: Value) -> Loop:
-    inside = {**mapping, **{axis.arg: axis.arg.like() for axis in update.summed}}
-    args = tuple(inside[axis.arg] for axis in update.summed)
+def _sum_over(update: _Update, copies: Copies, total: Value) -> Loop:
+    args = tuple(copies.add(axis.arg) for axis in update.summed)
     carried = total.like()
     carried.name = f"{update.op.tensor.name}_tile"
-    values: dict[Value, Value] = dict(inside)
     writer = TileWriter(lambda: update.op.loc)
     writer.open_region()
-    for one in clone_ops(update.slice, values):
-        writer.insert(one)
-    after = writer.apply("add", carried, values[update.op.value])
+    for one in update.slice:
+        writer.insert(copies.clone(one))
+    after = writer.apply("add", carried, copies.of(update.op.value))
     writer.effect(Yield, values=(after,))
+    blocks = (axis.block for axis in update.summed)
     return Loop(
         begins=tuple(axis.begin for axis in update.summed),
         ends=tuple(axis.end for axis in update.summed),
         steps=(),
         init=(total,),
-        blocks=tuple(axis.block for axis in update.summed),
+        blocks=tuple(copies.blocks.get(block, block) for block in blocks),
         body=Region((*args, carried), writer.close_region().ops),
         results=(carried.like(),),
         loc=update.op.loc,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
@@ -10,7 +10,12 @@ from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
 from tilesmith.gradients.activity import find_active, find_reinterpreted
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
-from tilesmith.gradients.own_grids import can_group, give_own_grids, group_rows
+from tilesmith.gradients.own_grids import (
+    StoredSum,
+    can_group,
+    give_own_grids,
+    group_rows,
+)
 from tilesmith.gradients.placement import (
     Mode,
     Placement,
@@ -131,15 +136,24 @@ def _reverse(
     name = f"{function.name}_backward"
     made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
     states = [state for loop in kept.loops.values() for state in loop.states]
-    split, stored = give_own_grids(_drop_unread(made, kept.tensors))
-    placed = {v: Placement(Mode.STORE, covers=covers) for v, covers in stored.items()}
+    dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in buffers}
+    split, stored = give_own_grids(_drop_unread(made, kept.tensors), dtypes)
     return BackwardProgram(
         simplify_backward(split) if stored else split,
         function,
         tuple(cotangents.items()),
-        tuple(replace(b, placement=placed.get(b.value, b.placement)) for b in buffers),
+        tuple(_as_stored(buffer, stored) for buffer in buffers),
         tuple(states),
         tuple(forward.reversed_loops),
+    )
+
+
+def _as_stored(buffer: Buffer, stored: Mapping[Value, StoredSum]) -> Buffer:
+    found = stored.get(buffer.value)
+    if found is None:
+        return buffer
+    return replace(
+        buffer, value=found.tensor, placement=Placement(Mode.STORE, covers=found.covers)
     )
 
 
