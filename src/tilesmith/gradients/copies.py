@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ class Copies:
 
     values: dict[Value, Value] = field(default_factory=dict[Value, Value])
     blocks: Mapping[str, str] = field(default_factory=dict[str, str])
+    is_fresh: bool = True
+    """Whether results are values of their own: not where the ops themselves move."""
 
     def of(self, value: Value) -> Value:
         """What stands for a value."""
@@ -23,6 +25,8 @@ class Copies:
 
     def add(self, value: Value) -> Value:
         """A fresh value for one that is defined again."""
+        if not self.is_fresh:
+            return value
         kind = value.type
         kind = self.renamed(kind) if isinstance(kind, TileType) else kind
         copy = self.values[value] = value.like(kind)
@@ -56,9 +60,3 @@ class Copies:
 
 
 _BLOCK_FIELDS = ("block", "blocks")
-
-
-def clone_ops(ops: Iterable[Operation], mapping: dict[Value, Value]) -> list[Operation]:
-    """Copies of ops with fresh results; ``mapping`` is extended with old to new values."""
-    copies = Copies(mapping)
-    return [copies.clone(op) for op in ops]

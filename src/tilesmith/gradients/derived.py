@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, cast
 
 import torch
@@ -62,10 +63,20 @@ class Bound(Protocol):
 
 @dataclass(frozen=True)
 class CompiledBackward:
-    """A backward kernel that was made from its text."""
+    """A backward kernel, which is made from its text when it is first asked for."""
 
     source: BackwardSource
-    kernel: Any
+
+    @cached_property
+    def kernel(self) -> Any:
+        """What the text defines."""
+        return compile_source(self.source)
+
+    @property
+    def captured(self) -> frozenset[str]:
+        """The launch expressions of the forward kernel that it needs."""
+        arguments = self.source.arguments
+        return frozenset(a.source for a in arguments if a.role is Role.CAPTURED)
 
 
 def compile_source(source: BackwardSource) -> Any:
@@ -88,12 +99,18 @@ def _options(settings: Settings) -> Options:
     return Options(settings.static_shapes, tuple(others))
 
 
+_Key = tuple[Variant, frozenset[str], frozenset[str], "frozenset[str] | None"]
+"""A trace, what gradients are wanted of and given for, and which results were saved."""
+
+
 class DerivedBackward:
     """The backward of one bound kernel; made by ``derive_backward``."""
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
-        self._made: dict[tuple[Variant, frozenset[str], frozenset[str]], CompiledBackward] = {}
+        self._made: dict[_Key, CompiledBackward] = {}
+        self._planned: dict[_Key, CompiledBackward] = {}
+        """For all results of a launch: what has to be saved, before it is known what will run."""
         self._second: dict[Any, DerivedBackward] = {}
         self.latest: tuple[Any, tuple[Any, ...]] | None = None
         """The backward kernel that ran last, and its arguments."""
@@ -117,16 +134,43 @@ class DerivedBackward:
         return self.compiled(variant, wanted, given)
 
     def compiled(
-        self, variant: Variant, wanted: frozenset[str], given: frozenset[str]
+        self,
+        variant: Variant,
+        wanted: frozenset[str],
+        given: frozenset[str],
+        saved: frozenset[str] | None = None,
     ) -> CompiledBackward:
-        """The backward kernel that computes some gradients from the cotangents that there are."""
-        key = (variant, wanted, given)
+        """The backward kernel that computes some gradients from the cotangents that there are.
+
+        ``saved``: the results of the forward kernel that it may load; without it, all of them.
+        """
+        key = (variant, wanted, given, saved)
         if key not in self._made:
-            program = differentiate(variant.trace.function, wanted, given)
-            source = write_kernel(program, _options(self.bound.definition.settings))
-            kernel = compile_source(source) if source.gradients else None
-            self._made[key] = CompiledBackward(source, kernel)
+            self._made[key] = self._planned.get(key) or self._derive(*key)
         return self._made[key]
+
+    def planned(
+        self, variant: Variant, wanted: frozenset[str], given: frozenset[str]
+    ) -> CompiledBackward | None:
+        """The same before it is known whether it will run; None where there is no derivative."""
+        key = (variant, wanted, given, None)
+        if key not in self._planned:
+            try:
+                self._planned[key] = self._derive(*key)
+            except errors.AutodiffNotSupported:
+                # Nobody has asked for gradients yet: going back says it.
+                return None
+        return self._planned[key]
+
+    def _derive(
+        self,
+        variant: Variant,
+        wanted: frozenset[str],
+        given: frozenset[str],
+        saved: frozenset[str] | None,
+    ) -> CompiledBackward:
+        program = differentiate(variant.trace.function, wanted, given, saved)
+        return CompiledBackward(write_kernel(program, _options(self.bound.definition.settings)))
 
     def call(self, *args: Any) -> Any:
         """Run the forward kernel so that autograd can go back through it."""
@@ -266,6 +310,53 @@ class _Call:
                 )
 
 
+@dataclass(frozen=True)
+class _Record:
+    """What going back through a launch needs, apart from tensors: those are autograd's to keep."""
+
+    derived: DerivedBackward
+    variant: Variant
+    names: Sequence[str]
+    sources: Sequence[str]
+    written: Sequence[int]
+    numbers: Mapping[str, Any]
+    """Of the host, by launch expression."""
+    whole: CompiledBackward | None
+    """For all results; None where there is no derivative."""
+    wanted: frozenset[str]
+    saved: Sequence[int]
+    """Places of the tensors that are saved."""
+
+    @staticmethod
+    def of(call: _Call, needs: Sequence[bool]) -> _Record:
+        """Find what has to be saved of a launch."""
+        written = frozenset(call.names[place] for place in call.written)
+        read = frozenset(name for name, need in zip(call.names, needs) if need) - written
+        whole = call.derived.planned(call.variant, read, written)
+        needed = whole.captured if whole is not None else ()
+        numbers = {s: v for s, v in call.read.items() if not isinstance(v, torch.Tensor)}
+        return _Record(
+            call.derived,
+            call.variant,
+            call.names,
+            call.tensor_sources,
+            call.written,
+            numbers,
+            whole,
+            read,
+            [place for place, source in enumerate(call.tensor_sources) if source in needed],
+        )
+
+    def choose(self, wanted: frozenset[str], given: frozenset[str]) -> CompiledBackward:
+        """The backward kernel for some gradients, of those that what was saved is enough for."""
+        names = frozenset(self.names[i] for i in self.saved if i in self.written)
+        made = self.derived.compiled(self.variant, wanted, given, names)
+        there = {*self.numbers, *(self.sources[place] for place in self.saved)}
+        if self.whole is None or made.captured <= there:
+            return made
+        return self.whole
+
+
 class _Launch(torch.autograd.Function):
     """A launch as a node of autograd: written tensors depend on those that are read."""
 
@@ -274,39 +365,42 @@ class _Launch(torch.autograd.Function):
         """Launch; what is written stays the same tensor."""
         call.launch(*call.values)
         written = [tensors[place] for place in call.written]
-        ctx.call = call
         ctx.set_materialize_grads(False)
         if call.is_copied:
             written = [tensor.clone() for tensor in written]
         else:
             ctx.mark_dirty(*written)
-        ctx.save_for_backward(*(t for i, t in enumerate(tensors) if i not in call.written))
+        record = ctx.record = _Record.of(call, ctx.needs_input_grad[1:])
+        known = {**dict(enumerate(tensors)), **dict(zip(call.written, written))}
+        ctx.save_for_backward(*(known[place] for place in record.saved))
+        ctx.forms = [(tensor.size(), tensor.dtype, tensor.device) for tensor in written]
         return tuple(written)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Run the derived kernel for the gradients that are wanted."""
-        call = cast("_Call", ctx.call)
-        count = len(call.tensors)
-        read = [place for place in range(count) if place not in call.written]
-        saved = dict(zip(read, cast("tuple[torch.Tensor, ...]", ctx.saved_tensors)))
-        wanted = frozenset(call.names[i] for i in read if ctx.needs_input_grad[i + 1])
-        given = {call.names[i]: g for i, g in zip(call.written, grads) if g is not None}
-        found: list[torch.Tensor | None] = [None] * count
-        made = None
-        if given and wanted:
-            made = call.derived.compiled(call.variant, wanted, frozenset(given))
+        record = cast("_Record", ctx.record)
+        names = record.names
+        read = [place for place in range(len(names)) if place not in record.written]
+        wanted = frozenset(names[i] for i in read if ctx.needs_input_grad[i + 1])
+        given = {names[i]: g for i, g in zip(record.written, grads) if g is not None}
+        found: list[torch.Tensor | None] = [None] * len(names)
+        made = record.choose(wanted, frozenset(given)) if given and wanted else None
         if made is not None and made.source.gradients:
-            sources = {call.tensor_sources[i]: tensor for i, tensor in saved.items()}
-            known = {**call.read, **sources}
+            saved = cast("tuple[torch.Tensor, ...]", ctx.saved_tensors)
+            known = {**record.numbers, **dict(zip((record.sources[i] for i in record.saved), saved))}
+            for place, (size, dtype, device) in zip(record.written, ctx.forms):
+                if names[place] not in given and made is record.whole:
+                    given[names[place]] = torch.zeros(size, dtype=dtype, device=device)
             args = [
                 given[a.source] if a.role is Role.COTANGENT else known[a.source]
                 for a in made.source.arguments
             ]
-            results = call.derived.back_through(made, args)
-            places = {source: i for i, source in enumerate(call.tensor_sources)}
+            results = record.derived.back_through(made, args)
+            places = {source: i for i, source in enumerate(record.sources)}
             for source, result in zip(made.source.gradients, results):
-                found[places[source]] = result
+                if names[places[source]] in wanted:
+                    found[places[source]] = result
         return None, *found
 
 

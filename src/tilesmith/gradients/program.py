@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
 from tilesmith.gradients.activity import find_active, find_reinterpreted
+from tilesmith.gradients.lowest_terms import reduce_to_lowest_terms
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.own_grids import (
     StoredSum,
@@ -25,8 +26,9 @@ from tilesmith.gradients.placement import (
 )
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
+from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima
-from tilesmith.gradients.tape import Forward, Tape, without_effects
+from tilesmith.gradients.tape import Forward, Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
@@ -39,8 +41,6 @@ from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, wa
 from tilesmith.ir.types import ONE, Shape, TensorType, TileType, Value, scalar
 
 BYTE = 8
-Cotangents = dict[Value, Value]
-"""By the tensors that the forward function writes."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,15 @@ def written_tensors(function: Function) -> list[Value]:
 
 
 def differentiate(
-    traced: Function, wanted: Collection[str], given: Collection[str]
+    traced: Function,
+    wanted: Collection[str],
+    given: Collection[str],
+    saved: Collection[str] | None = None,
 ) -> BackwardProgram:
     """The backward program of a traced function.
 
     ``wanted`` names the tensors whose gradients are asked for, ``given`` those written tensors of
-    which there are cotangents.
+    which there are cotangents, ``saved`` those that can be loaded; without it all of them can.
     """
     function = simplify_forward(traced)
     _check(function, wanted)
@@ -105,9 +108,15 @@ def differentiate(
         active = find_active(function, inputs, find_idle_maxima(function))
         plans = plan_gradients(function, inputs, _inactive(function, active))
     kept = keep_states(function, active)
-    names = _Names(kept.function)
-    cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
-    return _reverse(kept, active, _Gradients(cotangents, plans, names), cotangents)
+
+    def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
+        names = _Names(kept.function)
+        cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
+        memory = _Gradients(cotangents, plans, names)
+        return _reverse(kept, active, memory, {one.value: one for one in chosen})
+
+    candidates = find_saved(kept.function, saved)
+    return choose_saved(candidates, derive, lambda program: program.function)
 
 
 def _inactive(function: Function, active: Collection[Value]) -> set[Value]:
@@ -115,7 +124,10 @@ def _inactive(function: Function, active: Collection[Value]) -> set[Value]:
 
 
 def _reverse(
-    kept: KeptFunction, active: Collection[Value], memory: _Gradients, cotangents: Cotangents
+    kept: KeptFunction,
+    active: Collection[Value],
+    memory: _Gradients,
+    saved: Mapping[Value, SavedValue],
 ) -> BackwardProgram:
     function = kept.function
     forward = Forward(
@@ -126,22 +138,25 @@ def _reverse(
         memory,
         kept.loops,
         kept.tensors,
+        saved,
         reverse=reverse_op,
     )
     ops = function.body.ops
     body = [_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op for op in ops]
     buffers = tuple(memory.buffers())
-    tensors = [*cotangents.values(), *(buffer.value for buffer in buffers)]
+    tensors = [*memory.cotangents.values(), *(buffer.value for buffer in buffers)]
     parameters = (*function.parameters, *(Parameter(v, v.name) for v in tensors))
     name = f"{function.name}_backward"
     made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
     states = [state for loop in kept.loops.values() for state in loop.states]
     dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in buffers}
+    if any(one.solved is not None for one in saved.values()):
+        made = reduce_to_lowest_terms(made)
     split, stored = give_own_grids(_drop_unread(made, kept.tensors), dtypes)
     return BackwardProgram(
         simplify_backward(split) if stored else split,
         function,
-        tuple(cotangents.items()),
+        tuple(memory.cotangents.items()),
         tuple(_as_stored(buffer, stored) for buffer in buffers),
         tuple(states),
         tuple(forward.reversed_loops),
@@ -229,8 +244,7 @@ def _like(tensor: Value, name: str) -> Value:
 def _reverse_grid(forward: Forward, memory: _Gradients, grid: Grid) -> Grid:
     memory.grid = grid
     tape = Tape(forward, {}, tuple(zip(grid.body.args, grid.blocks)))
-    for op in without_effects(grid.body.ops[:-1], forward.states):
-        tape.writer.insert(op)
+    tape.recompute(grid.body.ops, is_fresh=False)
     tape.run(grid.body.ops[:-1])
     tape.writer.effect(Yield, values=())
     return replace(grid, body=tape.close(grid.body.args))
@@ -243,7 +257,7 @@ class _Gradients:
         self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: _Names
     ) -> None:
         self.grid: Grid | None = None
-        self._cotangents = cotangents
+        self.cotangents = cotangents
         self._plans = plans
         self._names = names
         self._buffers: dict[Value, Buffer] = {}
@@ -254,7 +268,7 @@ class _Gradients:
 
     def cotangent_of(self, tensor: Value) -> Value | None:
         """The cotangents of what is stored."""
-        return self._cotangents.get(tensor)
+        return self.cotangents.get(tensor)
 
     def _buffer(self, tensor: Value) -> Buffer:
         if tensor not in self._buffers:

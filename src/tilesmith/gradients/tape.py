@@ -8,8 +8,9 @@ from typing import Protocol
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
-from tilesmith.gradients.copies import clone_ops
+from tilesmith.gradients.copies import Copies
 from tilesmith.gradients.recurrences import Recurrence
+from tilesmith.gradients.saved import SavedValue
 from tilesmith.gradients.terms import cotangent_type
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop
@@ -42,6 +43,8 @@ class Forward:
     recurrences: Mapping[Value, Recurrence]
     states: Collection[Value] = ()
     """Tensors that states are kept in."""
+    saved: Mapping[Value, SavedValue] = field(default_factory=dict[Value, SavedValue])
+    """Values that are loaded, not computed again."""
     reversed_loops: list[Value] = field(default_factory=list[Value])
     """First arguments of the loops that run from their last turn to the first."""
     reverse: Callable[[Tape, Operation], None] = field(kw_only=True)
@@ -128,13 +131,24 @@ class Tape:
         """The region with all that was written."""
         return self.writer.close_region(args)
 
-    def recompute(self, ops: Iterable[Operation]) -> None:
+    def recompute(self, ops: Iterable[Operation], *, is_fresh: bool = True) -> None:
         """Write forward ops again, with values of their own."""
         states = self.forward.states
+        copies = Copies(self._values, is_fresh=is_fresh)
         inner = [op for op in ops if not (isinstance(op, Store) and op.tensor in states)]
-        for op in clone_ops(without_effects(inner, states), self._values):
+        saved: list[SavedValue] = []
+        for op in without_effects(inner, states):
             if Trait.TERMINATOR not in op.traits:
-                self.writer.insert(op)
+                self.writer.insert(copies.clone(op))
+            for one in (self.forward.saved[v] for v in op.results if v in self.forward.saved):
+                for loading in one.ops:
+                    self.writer.insert(copies.clone(loading))
+                self.stand_for(one.value, copies.of(one.loaded))
+                saved.append(one)
+        for one in saved:
+            if one.solved is not None:
+                self.writer.insert(copies.clone(one.solved[1]))
+                self.stand_for(one.solved[0], copies.of(one.solved[1].result))
 
     def run(self, ops: Sequence[Operation]) -> None:
         """Write the adjoints of ops, the last one's first."""

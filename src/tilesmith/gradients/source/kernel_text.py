@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -143,7 +144,7 @@ class KernelText:
         for written, cotangent in self._program.cotangents:
             self._add(cotangent, Role.COTANGENT, written.name)
         needed = {parameter.value for parameter in self._program.function.parameters}
-        needed |= {buffer.like for buffer in self._program.buffers}
+        needed |= {self._model_of(buffer, needed) for buffer in self._program.buffers}
         kept = {state.tensor for state in self._program.states}
         made = {buffer.value for buffer in self._program.buffers}
         for parameter in self._program.forward.parameters:
@@ -152,6 +153,19 @@ class KernelText:
                 self._add(parameter.value, Role.CAPTURED, parameter.source)
         made |= {state.tensor for state in self._states}
         self._made = sorted(made, key=lambda value: value.name)
+
+    def _model_of(self, buffer: Buffer, there: Collection[Value]) -> Value:
+        """The tensor that a gradient is made like: of those that are there anyway, if one fits."""
+        like = buffer.like.tensor
+        forward = [parameter.value for parameter in self._program.forward.parameters]
+        fitting = (
+            value
+            for value in (buffer.like, *forward)
+            if value in there
+            and isinstance(value.type, TensorType)
+            and (value.type.dtype, value.type.shape) == (like.dtype, like.shape)
+        )
+        return next(fitting, buffer.like)
 
     def _name_made(self) -> None:
         for value in self._made:
@@ -210,7 +224,9 @@ class KernelText:
         return f"helion.cdiv({text}, {size})"
 
     def _allocation(self, buffer: Buffer) -> str:
-        name, like = (self._scope.tensor(value) for value in (buffer.value, buffer.like))
+        there = {parameter.value for parameter in self._program.function.parameters}
+        model = self._model_of(buffer, there)
+        name, like = (self._scope.tensor(value) for value in (buffer.value, model))
         is_filled = buffer.placement.mode is Mode.STORE and buffer.placement.covers
         make = "empty" if is_filled else "zeros"
         is_same = buffer.value.tensor.dtype == buffer.like.tensor.dtype
@@ -253,7 +269,7 @@ class KernelText:
             axes = list(range(len(buffer.parts)))
             text = f"{text}.sum({axes[0] if len(axes) == 1 else axes})"
         if buffer.value.tensor.dtype != buffer.like.tensor.dtype:
-            text = f"{text}.to({self._scope.tensor(buffer.like)}.dtype)"
+            text = f"{text}.to({tensor_dtype(buffer.like)})"
         return text
 
 
