@@ -261,6 +261,22 @@ def _is_view(tensor: torch.Tensor) -> bool:
     return False
 
 
+def _whole_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor itself, or the one that it is another shape of; None of a part of one."""
+    if not _is_view(tensor):
+        return tensor
+    base = tensor._base  # pyright: ignore[reportPrivateUsage]
+    is_all = (
+        base is not None
+        and not base.requires_grad
+        and base.is_contiguous()
+        and tensor.is_contiguous()
+        and base.numel() == tensor.numel()
+        and base.dtype == tensor.dtype
+    )
+    return base if is_all else None
+
+
 class _Call:
     """One launch on its way through autograd."""
 
@@ -287,13 +303,20 @@ class _Call:
         self.tensors: list[torch.Tensor] = [self.read[p.source] for p in tensors]
         written = {value.name for value in written_tensors(trace.function)}
         self.written = [place for place, name in enumerate(self.names) if name in written]
+        bases = [_whole_of(self.tensors[place]) for place in self.written]
+        is_one = len({id(base) for base in bases}) < len(bases)
         # Autograd follows views only through operations of its own: one of them is a copy.
-        self.is_copied = any(_is_view(self.tensors[place]) for place in self.written)
+        self.is_copied = is_one or any(base is None for base in bases)
+        self.marked = self.tensors.copy()
+        """What autograd is told of: the whole tensor where a view of all of it is written."""
+        for place, base in zip(self.written, bases):
+            if base is not None and not self.is_copied:
+                self.marked[place] = base
 
     def apply(self) -> None:
         """Launch as a node of autograd."""
         if not self.is_copied:
-            _Launch.apply(self, *self.tensors)
+            _Launch.apply(self, *self.marked)
             return
         copies = cast("tuple[torch.Tensor, ...]", _Launch.apply(self, *self.tensors))
         for place, copy in zip(self.written, copies):
@@ -373,7 +396,8 @@ class _Launch(torch.autograd.Function):
         record = ctx.record = _Record.of(call, ctx.needs_input_grad[1:])
         known = {**dict(enumerate(tensors)), **dict(zip(call.written, written))}
         ctx.save_for_backward(*(known[place] for place in record.saved))
-        ctx.forms = [(tensor.size(), tensor.dtype, tensor.device) for tensor in written]
+        ctx.forms = [call.tensors[place].size() for place in call.written]
+        ctx.kinds = [(tensor.dtype, tensor.device) for tensor in written]
         return tuple(written)
 
     @staticmethod
@@ -383,15 +407,20 @@ class _Launch(torch.autograd.Function):
         names = record.names
         read = [place for place in range(len(names)) if place not in record.written]
         wanted = frozenset(names[i] for i in read if ctx.needs_input_grad[i + 1])
-        given = {names[i]: g for i, g in zip(record.written, grads) if g is not None}
+        sizes = dict(zip(record.written, cast("list[torch.Size]", ctx.forms)))
+        given = {
+            names[i]: g.reshape(sizes[i]) for i, g in zip(record.written, grads) if g is not None
+        }
         found: list[torch.Tensor | None] = [None] * len(names)
         made = record.choose(wanted, frozenset(given)) if given and wanted else None
         if made is not None and made.source.gradients:
             saved = cast("tuple[torch.Tensor, ...]", ctx.saved_tensors)
-            known = {**record.numbers, **dict(zip((record.sources[i] for i in record.saved), saved))}
-            for place, (size, dtype, device) in zip(record.written, ctx.forms):
+            known = dict(record.numbers)
+            for place, tensor in zip(record.saved, saved):
+                known[record.sources[place]] = tensor.reshape(sizes.get(place, tensor.size()))
+            for place, (dtype, device) in zip(record.written, ctx.kinds):
                 if names[place] not in given and made is record.whole:
-                    given[names[place]] = torch.zeros(size, dtype=dtype, device=device)
+                    given[names[place]] = torch.zeros(sizes[place], dtype=dtype, device=device)
             args = [
                 given[a.source] if a.role is Role.COTANGENT else known[a.source]
                 for a in made.source.arguments
