@@ -27,7 +27,8 @@ from tilesmith.gradients.placement import (
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
 from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
-from tilesmith.gradients.shifts import find_idle_maxima
+from tilesmith.gradients.settled import SettledLoop, find_normalisers, settle_maxima
+from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.tape import Forward, Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
@@ -107,15 +108,23 @@ def differentiate(
         function = simplify_forward(group_rows(function, min(axes)))
         active = find_active(function, inputs, find_idle_maxima(function))
         plans = plan_gradients(function, inputs, _inactive(function, active))
+    maxima = find_shifts(function)
+    function, settled = settle_maxima(function, maxima)
+    if settled:
+        done = {value for one in settled for value in one.own_values()}
+        active = find_active(function, inputs, values_of(maxima)) - done
+        plans = plan_gradients(function, inputs, _inactive(function, active))
     kept = keep_states(function, active)
 
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
         names = _Names(kept.function)
         cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
         memory = _Gradients(cotangents, plans, names)
-        return _reverse(kept, active, memory, {one.value: one for one in chosen})
+        loaded = {one.after: one for one in chosen}
+        return _reverse(kept, active, memory, loaded, settled)
 
     candidates = find_saved(kept.function, saved)
+    candidates += list(find_normalisers(kept.function, settled, candidates))
     return choose_saved(candidates, derive, lambda program: program.function)
 
 
@@ -128,6 +137,7 @@ def _reverse(
     active: Collection[Value],
     memory: _Gradients,
     saved: Mapping[Value, SavedValue],
+    settled: Collection[SettledLoop],
 ) -> BackwardProgram:
     function = kept.function
     forward = Forward(
@@ -139,6 +149,7 @@ def _reverse(
         kept.loops,
         kept.tensors,
         saved,
+        dict(pair for one in settled for pair in one.pairs()),
         reverse=reverse_op,
     )
     ops = function.body.ops
@@ -150,7 +161,7 @@ def _reverse(
     made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
     states = [state for loop in kept.loops.values() for state in loop.states]
     dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in buffers}
-    if any(one.solved is not None for one in saved.values()):
+    if any(one.is_solved for one in saved.values()):
         made = reduce_to_lowest_terms(made)
     split, stored = give_own_grids(_drop_unread(made, kept.tensors), dtypes)
     return BackwardProgram(

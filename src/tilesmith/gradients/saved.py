@@ -47,11 +47,18 @@ class SavedValue:
     tensor: Value
     ops: tuple[Operation, ...]
     loaded: Value
-    """What stands for the value."""
+    """What they give."""
+    after: Value
+    """Which op they come after: the one with this result."""
     is_rounded: bool
     """Whether it was stored in a narrower type."""
-    solved: tuple[Value, Operation] | None = None
-    """A value that the saved one was computed from, and the op that says it by the saved one."""
+    stand_ins: tuple[tuple[Value, tuple[Operation, ...]], ...]
+    """Values, and the ops whose last result stands for each; none: what was loaded does."""
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether other values follow from it, which should cancel."""
+        return len(self.stand_ins) > 1
 
 
 def find_saved(function: Function, names: Collection[str] | None) -> list[SavedValue]:
@@ -98,7 +105,8 @@ def _loaded(
     loaded = writer.cast(stored, value.tile.dtype)
     loaded.name = value.name or f"{store.tensor.name}_tile"
     is_rounded = store.value.tile.dtype.bits < value.tile.dtype.bits
-    one = SavedValue(value, store.tensor, writer.close_region().ops, loaded, is_rounded)
+    ops = writer.close_region().ops
+    one = SavedValue(value, store.tensor, ops, loaded, value, is_rounded, ((value, ()),))
     yield one
     if isinstance(source, Elementwise) and source.fn in ("mul", "div"):
         yield from _solved(one, source, known)
@@ -117,7 +125,7 @@ def _solved(
             op = Elementwise(
                 args=(saved.loaded, scale), fn=back, results=(result,), loc=source.loc
             )
-            yield replace(saved, solved=(whole, op))
+            yield replace(saved, stand_ins=(*saved.stand_ins, (whole, (op,))))
 
 
 def _index_ops(

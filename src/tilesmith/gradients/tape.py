@@ -44,7 +44,9 @@ class Forward:
     states: Collection[Value] = ()
     """Tensors that states are kept in."""
     saved: Mapping[Value, SavedValue] = field(default_factory=dict[Value, SavedValue])
-    """Values that are loaded, not computed again."""
+    """What is loaded, not computed again, by the value that it comes after."""
+    settled: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
+    """Results of settled loops, and those of the loops that they stand for."""
     reversed_loops: list[Value] = field(default_factory=list[Value])
     """First arguments of the loops that run from their last turn to the first."""
     reverse: Callable[[Tape, Operation], None] = field(kw_only=True)
@@ -136,19 +138,25 @@ class Tape:
         states = self.forward.states
         copies = Copies(self._values, is_fresh=is_fresh)
         inner = [op for op in ops if not (isinstance(op, Store) and op.tensor in states)]
-        saved: list[SavedValue] = []
         for op in without_effects(inner, states):
             if Trait.TERMINATOR not in op.traits:
                 self.writer.insert(copies.clone(op))
+            for result in op.results:
+                if result in self.forward.settled:
+                    self.stand_for(result, self.value(self.forward.settled[result]))
             for one in (self.forward.saved[v] for v in op.results if v in self.forward.saved):
-                for loading in one.ops:
-                    self.writer.insert(copies.clone(loading))
-                self.stand_for(one.value, copies.of(one.loaded))
-                saved.append(one)
-        for one in saved:
-            if one.solved is not None:
-                self.writer.insert(copies.clone(one.solved[1]))
-                self.stand_for(one.solved[0], copies.of(one.solved[1].result))
+                self._load(one, copies)
+
+    def _load(self, saved: SavedValue, copies: Copies) -> None:
+        """Put what the forward kernel stored in the place of what would be computed again."""
+        for op in saved.ops:
+            self.writer.insert(copies.clone(op))
+        for value, ops in saved.stand_ins:
+            found = saved.loaded
+            for op in ops:
+                self.writer.insert(copies.clone(op))
+                found = op.result
+            self.stand_for(value, copies.of(found))
 
     def run(self, ops: Sequence[Operation]) -> None:
         """Write the adjoints of ops, the last one's first."""
