@@ -9,25 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.compiler.lowering import Lowering, Stage, rewrite, run_stages
+from tilesmith.gradients.transposes import drop_double_transposes
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop
-from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
-from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
 from tilesmith.ir.traversal import (
     Definitions,
     Replacement,
     Substitution,
     apply_rules,
-    count_uses,
     definitions,
     rewrite_function,
     rewrite_region,
     values_defined_in,
     values_used_by,
 )
-from tilesmith.ir.types import Value
 from tilesmith.passes.accesses import forward_stored_values
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.expressions import (
@@ -98,54 +95,6 @@ def _with_copies(body: Region, views: list[ExpandDims | Broadcast]) -> Region:
     return Region(body.args, (*sunk, *inner.ops))
 
 
-def turn_products(function: Function) -> Function:
-    """Write the transpose of a product as a product of transposes.
-
-    Before::
-
-        %a = permute(%x) {order=[1, 0]} : f32[k, m]
-        %b = dot(%a, %y, none) : f32[k, n]
-        %c = permute(%b) {order=[1, 0]} : f32[n, k]
-
-    After, where ``%b`` has no other use::
-
-        %d = permute(%y) {order=[1, 0]} : f32[n, m]
-        %c = dot(%d, %x, none) : f32[n, k]
-
-    Sums of such products then need no transpose in every turn.
-    """
-    uses = count_uses(function.body)
-
-    def turned(op: Operation, find: Definitions) -> Replacement | None:
-        source = find(op.x) if isinstance(op, Permute) else None
-        if isinstance(op, Permute) and isinstance(source, Permute):
-            order = tuple(source.order[axis] for axis in op.order)
-            return source.x if order == tuple(range(len(order))) else None
-        is_product = isinstance(source, Dot) and source.acc is None
-        if not is_product or uses.get(source.result) != 1 or not _swaps_last(op):
-            return None
-        writer = TileWriter(lambda: op.loc)
-        writer.open_region()
-        rank = op.result.tile.rank
-        order = (*range(rank - 2), rank - 1, rank - 2)
-        sides = [_permute(writer, side, order) for side in (source.rhs, source.lhs)]
-        fields = {"lhs": sides[0], "rhs": sides[1], "precision": source.precision}
-        writer.create(Dot, op.result.type, **fields)
-        return writer.close_region().ops
-
-    return apply_rules(function, [turned])
-
-
-def _permute(writer: TileWriter, x: Value, order: tuple[int, ...]) -> Value:
-    shape = tuple(x.tile.shape[axis] for axis in order)
-    return writer.create(Permute, x.tile.with_shape(shape), x=x, order=order)
-
-
-def _swaps_last(op: Operation) -> bool:
-    rank = op.result.tile.rank
-    return isinstance(op, Permute) and op.order == (*range(rank - 2), rank - 1, rank - 2)
-
-
 FORWARD = Stage(
     "FORWARD",
     "Once for each derived backward: the function in a form with few cases.",
@@ -168,7 +117,7 @@ BACKWARD = Stage(
         rewrite(fold_constants, "Derivatives of linear ops are constants."),
         rewrite(simplify_algebra, "Factors of one go."),
         rewrite(drop_idle_views, "Adjoints of views undo what the next one does."),
-        rewrite(turn_products, "Adjoints of transposes need not be transposed back."),
+        rewrite(drop_double_transposes, "Adjoints of transposes undo others."),
         rewrite(fold_constants, "Again, for what that laid bare."),
         rewrite(merge_common_subexpressions, "Adjoints compute much that others do, too."),
         rewrite(eliminate_dead_code, "Most forward values are not needed again."),

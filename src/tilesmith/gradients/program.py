@@ -26,11 +26,12 @@ from tilesmith.gradients.placement import (
 )
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
-from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
+from tilesmith.gradients.saved import SavedValue, choose_saved, cost_of, find_saved
 from tilesmith.gradients.settled import SettledLoop, find_normalisers, settle_maxima
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.tape import Forward, Tape
 from tilesmith.gradients.terms import cotangent_dtype
+from tilesmith.gradients.transposes import count_computed_transposes, push_transposes
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While, Yield
@@ -165,13 +166,23 @@ def _reverse(
         made = reduce_to_lowest_terms(made)
     split, stored = give_own_grids(_drop_unread(made, kept.tensors), dtypes)
     return BackwardProgram(
-        simplify_backward(split) if stored else split,
+        _with_few_transposes(simplify_backward(split) if stored else split),
         function,
         tuple(memory.cotangents.items()),
         tuple(_as_stored(buffer, stored) for buffer in buffers),
         tuple(states),
         tuple(forward.reversed_loops),
     )
+
+
+def _with_few_transposes(function: Function) -> Function:
+    """The function with transposes where they cost least, unless more would be computed."""
+    before = count_computed_transposes(function)
+    if not before:
+        return function
+    pushed = simplify_backward(push_transposes(function))
+    is_better = count_computed_transposes(pushed) < before
+    return pushed if is_better and cost_of(pushed) <= cost_of(function) else function
 
 
 def _as_stored(buffer: Buffer, stored: Mapping[Value, StoredSum]) -> Buffer:
