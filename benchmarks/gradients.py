@@ -77,9 +77,7 @@ def matrices(cuda: tuple[int, ...], cpu: tuple[int, ...], count: int) -> Any:
 
 def norm_sizes(weights: int) -> Any:
     """A matrix and its weights."""
-    return sizes(
-        [(8192, 8192), *[(8192,)] * weights], [(2048, 2048), *[(2048,)] * weights]
-    )
+    return sizes([(8192, 8192), *[(8192,)] * weights], [(2048, 2048), *[(2048,)] * weights])
 
 
 def eager_layer_norm(x: Any, weight: Any, bias: Any, eps: float) -> torch.Tensor:
@@ -149,9 +147,7 @@ def policy_by_hand(logits: Any) -> Any:
 
 
 CASES: dict[str, Case] = {
-    "exp": Case(
-        exp.exp_fwd, exp.Exp.apply, torch.exp, matrices((8192, 8192), (2048, 2048), 1)
-    ),
+    "exp": Case(exp.exp_fwd, exp.Exp.apply, torch.exp, matrices((8192, 8192), (2048, 2048), 1)),
     "geglu": Case(
         geglu.geglu,
         geglu.GeGLU.apply,
@@ -201,7 +197,7 @@ CASES: dict[str, Case] = {
         matmul.matmul, matmul.MatMul.apply, torch.matmul, matrices((4096, 4096), (768, 768), 2)
     ),
     "se_block": Case(
-        lambda x, w: se_block.se_block_fwd(x, w),
+        se_block.se_block_fwd,
         se_block.SEBlock.apply,
         lambda x, w: 2 * x * torch.sigmoid(x @ w),
         sizes([(16384, 256), (256, 256)], [(2048, 256), (256, 256)]),

@@ -9,7 +9,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
 from tilesmith.gradients.activity import find_active, find_reinterpreted
-from tilesmith.gradients.lowest_terms import reduce_to_lowest_terms
+from tilesmith.gradients.additive import SettledLoop, find_normalisers, settle_maxima
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.own_grids import (
     StoredSum,
@@ -24,14 +24,17 @@ from tilesmith.gradients.placement import (
     loads_of_written,
     plan_gradients,
 )
+from tilesmith.gradients.products import (
+    count_computed_transposes,
+    push_transposes,
+    reduce_to_lowest_terms,
+)
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
 from tilesmith.gradients.saved import SavedValue, choose_saved, cost_of, find_saved
-from tilesmith.gradients.settled import SettledLoop, find_normalisers, settle_maxima
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.tape import Forward, Tape
 from tilesmith.gradients.terms import cotangent_dtype
-from tilesmith.gradients.transposes import count_computed_transposes, push_transposes
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While, Yield
@@ -103,18 +106,18 @@ def differentiate(
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
     _check_bits(function, inputs)
     active = find_active(function, inputs, find_idle_maxima(function))
-    plans = plan_gradients(function, inputs, _inactive(function, active))
+    plans = plan_gradients(function, inputs, active)
     axes = {axis for plan in plans.values() for axis in plan.parts}
     if len(axes) == 1 and can_group(function, min(axes)):
         function = simplify_forward(group_rows(function, min(axes)))
         active = find_active(function, inputs, find_idle_maxima(function))
-        plans = plan_gradients(function, inputs, _inactive(function, active))
+        plans = plan_gradients(function, inputs, active)
     maxima = find_shifts(function)
     function, settled = settle_maxima(function, maxima)
     if settled:
         done = {value for one in settled for value in one.own_values()}
         active = find_active(function, inputs, values_of(maxima)) - done
-        plans = plan_gradients(function, inputs, _inactive(function, active))
+        plans = plan_gradients(function, inputs, active)
     kept = keep_states(function, active)
 
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
@@ -127,10 +130,6 @@ def differentiate(
     candidates = find_saved(kept.function, saved)
     candidates += list(find_normalisers(kept.function, settled, candidates))
     return choose_saved(candidates, derive, lambda program: program.function)
-
-
-def _inactive(function: Function, active: Collection[Value]) -> set[Value]:
-    return {v for op in walk(function.body) for v in op.results} - set(active)
 
 
 def _reverse(
@@ -189,9 +188,7 @@ def _as_stored(buffer: Buffer, stored: Mapping[Value, StoredSum]) -> Buffer:
     found = stored.get(buffer.value)
     if found is None:
         return buffer
-    return replace(
-        buffer, value=found.tensor, placement=Placement(Mode.STORE, covers=found.covers)
-    )
+    return replace(buffer, value=found.tensor, placement=Placement(Mode.STORE, covers=found.covers))
 
 
 def _check_bits(function: Function, inputs: Collection[Value]) -> None:

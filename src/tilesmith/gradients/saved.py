@@ -85,9 +85,7 @@ def _stores(region: Region) -> Iterator[tuple[Region, Store]]:
             yield from _stores(inner)
 
 
-def _loaded(
-    store: Store, region: Region, known: Mapping[Value, Operation]
-) -> Iterator[SavedValue]:
+def _loaded(store: Store, region: Region, known: Mapping[Value, Operation]) -> Iterator[SavedValue]:
     value, cast = store.value, known.get(store.value)
     if isinstance(cast, Cast) and cast.x.tile.dtype.is_float and not cast.bitcast:
         value = cast.x
@@ -122,9 +120,7 @@ def _solved(
         if is_row and not isinstance(known.get(whole), (Broadcast, Load, Cast)):
             back = "mul" if source.fn == "div" else "div"
             result = whole.like()
-            op = Elementwise(
-                args=(saved.loaded, scale), fn=back, results=(result,), loc=source.loc
-            )
+            op = Elementwise(args=(saved.loaded, scale), fn=back, results=(result,), loc=source.loc)
             yield replace(saved, stand_ins=(*saved.stand_ins, (whole, (op,))))
 
 
@@ -160,30 +156,34 @@ def choose_saved(
         program = derive([*others, candidate])
         function = function_of(program)
         cost = cost_of(function)
-        if cost < least and not (candidate.is_rounded and _is_more_than_factor(candidate, function)):
+        is_exact = not candidate.is_rounded or _is_factor_only(candidate, function)
+        if cost < least and is_exact:
             best, least, chosen = program, cost, [*others, candidate]
     return best
 
 
-def _is_more_than_factor(saved: SavedValue, function: Function) -> bool:
-    """Whether a rounded value is used for more than products: differences might cancel."""
+def _is_factor_only(saved: SavedValue, function: Function) -> bool:
+    """Whether a rounded value is a factor of other things only: no difference of it cancels."""
     ops = list(walk(function.body))
     spread = {op.result for op in ops if isinstance(op, Load) and op.tensor is saved.tensor}
     for op in ops:
         used = [value for value in op.operand_values() if value in spread]
-        if not used:
-            continue
-        if isinstance(op, Cast) or Trait.VIEW in op.traits:
+        if used and (isinstance(op, Cast) or Trait.VIEW in op.traits):
             spread.update(op.results)
-        elif isinstance(op, Elementwise) and op.fn == "div" and op.args[1] not in spread:
-            continue
-        elif not isinstance(op, Dot) and not (isinstance(op, Elementwise) and op.fn == "mul"):
-            return True
-    return False
+        elif used and not _is_factor(op, used):
+            return False
+    return True
+
+
+def _is_factor(op: Operation, used: Sequence[Value]) -> bool:
+    if isinstance(op, Elementwise) and op.fn == "div":
+        return op.args[1] not in used
+    is_product = isinstance(op, Dot) or (isinstance(op, Elementwise) and op.fn == "mul")
+    return is_product and len(used) == 1
 
 
 def cost_of(function: Function) -> float:
-    """How much a function computes and moves, in bytes moved; sizes that are not known are alike."""
+    """How much a function computes and moves, in bytes; sizes that are not known are alike."""
     return _Costs(function).of(function.body)
 
 
