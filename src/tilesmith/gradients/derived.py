@@ -44,6 +44,7 @@ class DerivedBackward:
         self._made: dict[_Key, CompiledBackward] = {}
         self._planned: dict[_Key, CompiledBackward] = {}
         """For all results of a launch: what has to be saved, before it is known what will run."""
+        self._single: dict[CompiledBackward, CompiledBackward] = {}
         self._second: dict[Any, DerivedBackward] = {}
         self.latest: tuple[Any, tuple[Any, ...]] | None = None
         """The backward kernel that ran last, and its arguments."""
@@ -101,8 +102,11 @@ class DerivedBackward:
         wanted: frozenset[str],
         given: frozenset[str],
         saved: frozenset[str] | None,
+        *,
+        in_one_launch: bool = False,
     ) -> CompiledBackward:
-        program = differentiate(variant.trace.function, wanted, given, saved)
+        function = variant.trace.function
+        program = differentiate(function, wanted, given, saved, in_one_launch=in_one_launch)
         return CompiledBackward(write_kernel(program, _options(self.bound.definition.settings)))
 
     def call(self, *args: Any) -> Any:
@@ -161,11 +165,25 @@ class DerivedBackward:
         else:
             launch(*values)
 
+    def _in_one_launch(
+        self, made: CompiledBackward, args: Sequence[Any]
+    ) -> tuple[CompiledBackward, list[Any]]:
+        """The same backward in a form that has a derivative itself."""
+        if made not in self._single:
+            known = {**self._planned, **self._made}
+            key = next(key for key, one in known.items() if one is made)
+            self._single[made] = self._derive(*key, in_one_launch=True)
+        single = self._single[made]
+        there = {(a.role, a.source): arg for a, arg in zip(made.source.arguments, args)}
+        return single, [there[a.role, a.source] for a in single.source.arguments]
+
     def back_through(self, made: CompiledBackward, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run a backward kernel; so that autograd can go back once more where it wants to."""
         needs_graph = torch.is_grad_enabled() and any(
             isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args
         )
+        if needs_graph and made.source.is_staged:
+            made, args = self._in_one_launch(made, args)
         self.latest = made.kernel, tuple(args)
         if not needs_graph:
             found = made.kernel(*args)

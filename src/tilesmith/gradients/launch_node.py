@@ -56,7 +56,7 @@ class Bound(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CompiledBackward:
     """A backward kernel, which is made from its text when it is first asked for."""
 

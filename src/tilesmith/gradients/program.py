@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.dtypes import I32
+from tilesmith.dtypes import I32, DType
 from tilesmith.gradients.activity import find_active, find_reinterpreted
 from tilesmith.gradients.additive import SettledLoop, find_normalisers, settle_maxima
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
@@ -33,6 +33,7 @@ from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
 from tilesmith.gradients.saved import SavedValue, choose_saved, cost_of, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
+from tilesmith.gradients.stages import split_stages
 from tilesmith.gradients.tape import Forward, Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
@@ -73,6 +74,8 @@ class BackwardProgram:
     """What loops keep; of those that nothing loads there is nothing left in the function."""
     reversed_loops: tuple[Value, ...] = ()
     """First arguments of loops that run from their last tile to the first."""
+    handed: frozenset[Value] = frozenset()
+    """Tensors that a first launch fills and a second one loads."""
 
 
 def float_tensors(function: Function) -> list[Value]:
@@ -94,11 +97,14 @@ def differentiate(
     wanted: Collection[str],
     given: Collection[str],
     saved: Collection[str] | None = None,
+    *,
+    in_one_launch: bool = False,
 ) -> BackwardProgram:
     """The backward program of a traced function.
 
     ``wanted`` names the tensors whose gradients are asked for, ``given`` those written tensors of
     which there are cotangents, ``saved`` those that can be loaded; without it all of them can.
+    ``in_one_launch``: though it costs more; only such a program has a derivative itself.
     """
     function = simplify_forward(traced)
     _check(function, wanted)
@@ -123,7 +129,7 @@ def differentiate(
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
         names = _Names(kept.function)
         cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
-        memory = _Gradients(cotangents, plans, names)
+        memory = _Gradients(cotangents, plans, names, in_one_launch)
         loaded = {one.after: one for one in chosen}
         return _reverse(kept, active, memory, loaded, settled)
 
@@ -160,18 +166,35 @@ def _reverse(
     name = f"{function.name}_backward"
     made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
     states = [state for loop in kept.loops.values() for state in loop.states]
-    dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in buffers}
     if any(one.is_solved for one in saved.values()):
         made = reduce_to_lowest_terms(made)
-    split, stored = give_own_grids(_drop_unread(made, kept.tensors), dtypes)
+    dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in buffers}
+    simple = _drop_unread(made, kept.tensors)
+    split = None if memory.in_one_launch else split_stages(simple)
+    done, stored, handed = _with_own_grids(simple, split, dtypes)
     return BackwardProgram(
-        _with_few_transposes(simplify_backward(split) if stored else split),
+        _with_few_transposes(done),
         function,
         tuple(memory.cotangents.items()),
         tuple(_as_stored(buffer, stored) for buffer in buffers),
-        tuple(states),
+        (*states, *handed),
         tuple(forward.reversed_loops),
+        frozenset(state.tensor for state in handed),
     )
+
+
+def _with_own_grids(
+    function: Function,
+    split: tuple[Function, Sequence[KeptState]] | None,
+    dtypes: Mapping[Value, DType],
+) -> tuple[Function, Mapping[Value, StoredSum], Sequence[KeptState]]:
+    """Grids for factors; in a second launch if more of them can have one then."""
+    made, stored = give_own_grids(function, dtypes)
+    if split is not None:
+        later, more = give_own_grids(simplify_backward(split[0]), dtypes)
+        if len(more) > len(stored):
+            return simplify_backward(later), more, split[1]
+    return simplify_backward(made) if stored else made, stored, ()
 
 
 def _with_few_transposes(function: Function) -> Function:
@@ -273,8 +296,13 @@ class _Gradients:
     """The tensors of the backward function, as the reverse walk asks for them."""
 
     def __init__(
-        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: _Names
+        self,
+        cotangents: dict[Value, Value],
+        plans: dict[Value, Placement],
+        names: _Names,
+        in_one_launch: bool,
     ) -> None:
+        self.in_one_launch = in_one_launch
         self.grid: Grid | None = None
         self.cotangents = cotangents
         self._plans = plans

@@ -14,6 +14,8 @@ from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_pla
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
 from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
+from tilesmith.gradients.stages import stores_of
+from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traversal import definitions
@@ -51,6 +53,8 @@ class BackwardSource:
     arguments: tuple[Argument, ...]
     gradients: tuple[str, ...]
     """Launch expressions of the tensors whose gradients it returns, in order."""
+    is_staged: bool = False
+    """Whether it has two launches."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,16 @@ class KernelText:
         self._name_made()
         self._register_blocks()
         allocations = [self._allocation(buffer) for buffer in self._program.buffers]
-        allocations += [self._state_allocation(state) for state in self._states]
+        states = [self._state_allocation(state) for state in self._states]
+        first, second = self._stages()
         code = DeviceCode(self._scope, self._program.reversed_loops)
-        code.write(self._program.function.body, 1)
+        code.write(first, 1)
+        # A statement of the host between loops makes them two launches.
+        late = allocations if second.ops else []
+        code.lines += [INDENT + line for line in late]
+        code.write(second, 1)
         results = [self._result(buffer) for buffer in self._program.buffers]
-        body = [*self._host, *allocations]
+        body = [*self._host, *(states if second.ops else [*allocations, *states])]
         lines = [
             *self._decorator(),
             *self._header(name),
@@ -101,7 +110,16 @@ class KernelText:
         parameters = {p.value: p.source for p in self._program.forward.parameters}
         gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
         text = HEADER + "\n".join(lines) + "\n"
-        return BackwardSource(name, text, tuple(self._arguments), gradients)
+        is_staged = bool(second.ops)
+        return BackwardSource(name, text, tuple(self._arguments), gradients, is_staged)
+
+    def _stages(self) -> tuple[Region, Region]:
+        """The loops of the first launch, and those of the second if there is one."""
+        body = self._program.function.body
+        handed = self._program.handed
+        places = [i for i, op in enumerate(body.ops) if handed & stores_of(op)]
+        end = places[-1] + 1 if places else len(body.ops)
+        return body.with_ops(body.ops[:end]), body.with_ops(body.ops[end:])
 
     def _decorator(self) -> list[str]:
         settings = [f"static_shapes={self._options.static_shapes}"]
