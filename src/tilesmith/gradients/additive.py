@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 
 from tilesmith.gradients.copies import Copies
 from tilesmith.gradients.saved import SavedValue
-from tilesmith.gradients.shifts import IdleMaximum
+from tilesmith.gradients.shifts import NEW, Degree, IdleMaximum
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop, Yield
@@ -67,7 +68,9 @@ def _sum_with(op: Operation, value: Value) -> Value | None:
     return None
 
 
-LOGARITHMS, EXPONENTIALS = ("log", "log2"), ("exp", "exp2")
+EXPONENTIALS = ("exp", "exp2")
+LOGARITHMS = {"log": Degree(True, {NEW: -1.0}), "log2": Degree(True, {NEW: -log(2.0)})}
+"""By function: how a sum of powers follows the maximum, if its logarithm is to cancel it."""
 
 
 @dataclass(frozen=True)
@@ -216,13 +219,32 @@ def find_normalisers(
                 yield shifted
 
 
+def make_normalisers(settled: Collection[SettledLoop]) -> Iterator[SavedValue]:
+    """The same where nothing is stored: computed once, after the loop."""
+    for loop in settled:
+        for total, old in loop.pairs():
+            degree = loop.maximum.degrees[loop.loop.results.index(old)]
+            logarithm = next((fn for fn, k in LOGARITHMS.items() if degree.same(k)), None)
+            if logarithm is None or old.type != loop.peak.type:
+                continue
+            writer = TileWriter(lambda loc=loop.loop.loc: loc)
+            writer.open_region()
+            found = writer.apply("add", loop.peak, writer.apply(logarithm, old))
+            found.name = "normaliser"
+            ops = writer.close_region().ops
+            one = SavedValue(found, loop.peak, ops, found, found, False, ())
+            shifted = _shifted(one, loop, total)
+            if shifted is not None:
+                yield shifted
+
+
 def _summed(loop: SettledLoop, source: Operation, known: Mapping[Value, Operation]) -> Value | None:
     """The sum in ``peak + log(sum)``."""
     values = list(source.operand_values())
     others = [value for value in values if value is not loop.peak]
-    log = known.get(others[0]) if len(others) == 1 else None
-    is_log = isinstance(log, Elementwise) and log.fn in LOGARITHMS
-    total = next(iter(log.operand_values())) if is_log and log is not None else None
+    source = known.get(others[0]) if len(others) == 1 else None
+    is_log = isinstance(source, Elementwise) and source.fn in LOGARITHMS
+    total = next(iter(source.operand_values())) if is_log and source is not None else None
     return total if total in loop.results else None
 
 

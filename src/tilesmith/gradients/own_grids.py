@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
+from tilesmith.gradients.products import transpose, transposed
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -45,6 +46,8 @@ class _Update:
     own: tuple[_Axis, ...]
     """Axes of the gradient that have tiles."""
     summed: tuple[_Axis, ...]
+    is_turned: bool = False
+    """Whether its transpose is summed up, and turned at the end."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,13 @@ class StoredSum:
 
 
 def give_own_grids(
-    function: Function, dtypes: Mapping[Value, DType]
+    function: Function, dtypes: Mapping[Value, DType], *, can_turn: bool = False
 ) -> tuple[Function, dict[Value, StoredSum]]:
     """Turn sums of products into grids over their results.
 
     ``dtypes`` has the element types of gradients that were to be added up in wider ones. Also
-    gives the tensors that are stored then, with the new one in place of the old.
+    gives the tensors that are stored then, with the new one in place of the old. ``can_turn``: sums
+    of products whose left factor is a transpose are summed up as their transposes.
     """
     known = definitions(function.body)
     outside = {value for op in function.body.ops for value in op.results}
@@ -74,7 +78,11 @@ def give_own_grids(
     for op in function.body.ops:
         found = list(_updates(op, known, outside)) if isinstance(op, Grid) else []
         # Loops of one launch run at the same time: what several add to stays atomic.
-        single = [update for update in found if atomics.count(update.op.tensor) == 1]
+        single = [
+            replace(update, is_turned=can_turn and _has_turned_factor(update.op.value, known))
+            for update in found
+            if atomics.count(update.op.tensor) == 1
+        ]
         dropped = {update.op for update in single}
         rest = _without(op, dropped)
         if not isinstance(rest, Grid) or _has_effect(rest):
@@ -189,6 +197,13 @@ def _is_product(value: Value, known: Mapping[Value, Operation]) -> bool:
     return isinstance(op, Dot)
 
 
+def _has_turned_factor(value: Value, known: Mapping[Value, Operation]) -> bool:
+    """Whether a product has the transpose of something loaded on its left."""
+    op = known.get(value)
+    turned = known.get(op.lhs) if isinstance(op, Dot) else None
+    return isinstance(turned, Permute) and isinstance(known.get(turned.x), Load)
+
+
 def _slice(
     values: Iterable[Value], known: Mapping[Value, Operation], free: set[Value]
 ) -> set[Operation] | None:
@@ -261,12 +276,17 @@ def _grid_of(
     before = _same_for_all(ops, {axis.arg: axis.block for axis in update.summed})
     for op in before:
         writer.insert(copies.clone(op))
-    totals = [writer.full(copies.renamed(one.op.value.tile), 0.0) for one in updates]
+    kinds = [copies.renamed(one.op.value.tile) for one in updates]
+    totals = [
+        writer.full(transposed(kind) if one.is_turned else kind, 0.0)
+        for one, kind in zip(updates, kinds)
+    ]
     inside = [op for op in ops if op not in before]
     summed = _sum_over(updates, inside, Copies(dict(copies.values), blocks), totals)
     writer.insert(summed)
     for one, total, tensor in zip(updates, summed.results, tensors):
         value = writer.cast(total, tensor.tensor.dtype)
+        value = transpose(writer, value) if one.is_turned else value
         indices = tuple(map(copies.of, one.op.indices))
         writer.effect(Store, tensor=tensor, value=value, indices=indices)
     writer.effect(Yield, values=())
@@ -291,10 +311,9 @@ def _sum_over(
     writer.open_region()
     for op in ops:
         writer.insert(copies.clone(op))
-    after = [
-        writer.apply("add", value, copies.of(update.op.value))
-        for value, update in zip(carried, updates)
-    ]
+    found = [copies.of(update.op.value) for update in updates]
+    added = [transpose(writer, v) if one.is_turned else v for one, v in zip(updates, found)]
+    after = [writer.apply("add", value, one) for value, one in zip(carried, added)]
     writer.effect(Yield, values=tuple(after))
     blocks = (axis.block for axis in first.summed)
     return Loop(

@@ -19,6 +19,7 @@ from typing import Any
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
@@ -257,8 +258,14 @@ def _is_transpose(op: Operation) -> bool:
     return isinstance(op, Permute) and op.order == _swap(op.x.tile.rank)
 
 
-def _transposed(kind: TileType) -> TileType:
+def transposed(kind: TileType) -> TileType:
+    """A type with its last two axes swapped."""
     return kind.with_shape(tuple(kind.shape[axis] for axis in _swap(kind.rank)))
+
+
+def transpose(writer: TileWriter, x: Value) -> Value:
+    """A tile with its last two axes swapped."""
+    return writer.create(Permute, transposed(x.tile), x=x, order=_swap(x.tile.rank))
 
 
 def drop_double_transposes(function: Function) -> Function:
@@ -341,23 +348,23 @@ class _Pusher:
             else:
                 x = self._substitution(value)
                 order = _swap(x.tile.rank)
-                kind = _transposed(x.tile)
+                kind = transposed(x.tile)
                 self._done[value] = self._writer.create(Permute, kind, x=x, order=order)
         return self._done[value]
 
     def elementwise(self, op: Elementwise) -> Value:
         """A function of transposes."""
         args = tuple(map(self.transposed, op.args))
-        return self._writer.create(Elementwise, _transposed(op.result.tile), args=args, fn=op.fn)
+        return self._writer.create(Elementwise, transposed(op.result.tile), args=args, fn=op.fn)
 
     def cast(self, op: Cast) -> Value:
         """The transpose in another type."""
-        kind = _transposed(op.result.tile)
+        kind = transposed(op.result.tile)
         return self._writer.create(Cast, kind, x=self.transposed(op.x), bitcast=op.bitcast)
 
     def broadcast(self, op: Broadcast) -> Value:
         """The other axis repeated."""
-        kind = _transposed(op.result.tile)
+        kind = transposed(op.result.tile)
         return self._writer.create(Broadcast, kind, x=self.transposed(op.x))
 
     def expand(self, op: ExpandDims) -> Value:
@@ -366,17 +373,17 @@ class _Pusher:
         axes = tuple(sorted(_swap(rank)[axis] for axis in op.axes))
         is_line = {rank - 1, rank - 2} & set(op.axes)
         x = self._substitution(op.x) if is_line else self.transposed(op.x)
-        return self._writer.create(ExpandDims, _transposed(op.result.tile), x=x, axes=axes)
+        return self._writer.create(ExpandDims, transposed(op.result.tile), x=x, axes=axes)
 
     def full(self, op: Full) -> Value:
         """The same number."""
-        return self._writer.full(_transposed(op.result.tile), op.value)
+        return self._writer.full(transposed(op.result.tile), op.value)
 
     def dot(self, op: Dot) -> Value:
         """The product the other way round."""
         sides = {"lhs": self.transposed(op.rhs), "rhs": self.transposed(op.lhs)}
         acc = None if op.acc is None else self.transposed(op.acc)
-        kind = _transposed(op.result.tile)
+        kind = transposed(op.result.tile)
         return self._writer.create(Dot, kind, **sides, acc=acc, precision=op.precision)
 
 
@@ -391,10 +398,12 @@ _TRANSPOSE_RULES: dict[type[Operation], Callable[[_Pusher, Any], Value]] = {
 
 
 def count_computed_transposes(function: Function) -> int:
-    """How many transposes there are of tiles that are not simply loaded."""
+    """How many transposes loops have of tiles that are not simply loaded."""
     known = definitions(function.body)
+    loops = [op for op in walk(function.body) if isinstance(op, Loop)]
+    inner = {op for loop in loops for op in walk(loop.body)}
     count = 0
-    for op in walk(function.body):
+    for op in inner:
         source = known.get(op.x) if isinstance(op, Permute) and _is_transpose(op) else None
         while isinstance(source, Cast):
             source = known.get(source.x)

@@ -9,7 +9,12 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32, DType
 from tilesmith.gradients.activity import find_active, find_reinterpreted
-from tilesmith.gradients.additive import SettledLoop, find_normalisers, settle_maxima
+from tilesmith.gradients.additive import (
+    SettledLoop,
+    find_normalisers,
+    make_normalisers,
+    settle_maxima,
+)
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.own_grids import (
     StoredSum,
@@ -135,6 +140,7 @@ def differentiate(
 
     candidates = find_saved(kept.function, saved)
     candidates += list(find_normalisers(kept.function, settled, candidates))
+    candidates += make_normalisers(settled)
     return choose_saved(candidates, derive, lambda program: program.function)
 
 
@@ -173,7 +179,7 @@ def _reverse(
     split = None if memory.in_one_launch else split_stages(simple)
     done, stored, handed = _with_own_grids(simple, split, dtypes)
     return BackwardProgram(
-        _with_few_transposes(done),
+        done,
         function,
         tuple(memory.cotangents.items()),
         tuple(_as_stored(buffer, stored) for buffer in buffers),
@@ -189,12 +195,30 @@ def _with_own_grids(
     dtypes: Mapping[Value, DType],
 ) -> tuple[Function, Mapping[Value, StoredSum], Sequence[KeptState]]:
     """Grids for factors; in a second launch if more of them can have one then."""
-    made, stored = give_own_grids(function, dtypes)
+    made, stored = _give_own_grids(function, dtypes)
     if split is not None:
-        later, more = give_own_grids(simplify_backward(split[0]), dtypes)
+        later, more = _give_own_grids(simplify_backward(split[0]), dtypes)
         if len(more) > len(stored):
-            return simplify_backward(later), more, split[1]
-    return simplify_backward(made) if stored else made, stored, ()
+            return later, more, split[1]
+    return made, stored, ()
+
+
+def _give_own_grids(
+    function: Function, dtypes: Mapping[Value, DType]
+) -> tuple[Function, Mapping[Value, StoredSum]]:
+    """Of two ways to sum up products, the one with fewer transposes of what is computed."""
+    plain, stored = give_own_grids(function, dtypes)
+    if not stored:
+        return _with_few_transposes(function), {}
+    plain = _with_few_transposes(simplify_backward(plain))
+    count = count_computed_transposes(plain)
+    if not count:
+        return plain, stored
+    other, turned = give_own_grids(function, dtypes, can_turn=True)
+    other = _with_few_transposes(simplify_backward(other))
+    # Its results are turned once, after their loops.
+    is_better = count_computed_transposes(other) < count and cost_of(other) <= cost_of(plain)
+    return (other, turned) if is_better else (plain, stored)
 
 
 def _with_few_transposes(function: Function) -> Function:

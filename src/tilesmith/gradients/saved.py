@@ -152,7 +152,8 @@ def choose_saved(
     best = derive(chosen)
     least = cost_of(function_of(best))
     for candidate in candidates:
-        others = [one for one in chosen if one.value is not candidate.value]
+        taken = (candidate.value, candidate.after)
+        others = [one for one in chosen if one.value not in taken and one.after not in taken]
         program = derive([*others, candidate])
         function = function_of(program)
         cost = cost_of(function)
