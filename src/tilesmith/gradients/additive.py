@@ -242,9 +242,8 @@ def _summed(loop: SettledLoop, source: Operation, known: Mapping[Value, Operatio
     """The sum in ``peak + log(sum)``."""
     values = list(source.operand_values())
     others = [value for value in values if value is not loop.peak]
-    source = known.get(others[0]) if len(others) == 1 else None
-    is_log = isinstance(source, Elementwise) and source.fn in LOGARITHMS
-    total = next(iter(source.operand_values())) if is_log and source is not None else None
+    op = known.get(others[0]) if len(others) == 1 else None
+    total = op.args[0] if isinstance(op, Elementwise) and op.fn in LOGARITHMS else None
     return total if total in loop.results else None
 
 
@@ -252,7 +251,7 @@ def _shifted(one: SavedValue, loop: SettledLoop, total: Value) -> SavedValue | N
     """All that follows the maximum as it is where the total is one; None where it is not known."""
     pairs = dict(loop.pairs())
     degrees = dict(zip(loop.loop.results, loop.maximum.degrees))
-    stand_ins: list[tuple[Value, tuple[Operation, ...]]] = [(loop.peak, ())]
+    stand_ins: list[tuple[Value, tuple[Operation, ...]]] = [(loop.peak, ()), (one.value, ())]
     for new, old in pairs.items():
         if new is total or degrees[old].is_none:
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.compiler.lowering import Lowering, Stage, rewrite, run_stages
-from tilesmith.gradients.products import drop_double_transposes
+from tilesmith.gradients.transposes import drop_double_transposes
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop

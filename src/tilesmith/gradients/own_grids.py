@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
-from tilesmith.gradients.products import transpose, transposed
+from tilesmith.gradients.transposes import transpose, transposed
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield

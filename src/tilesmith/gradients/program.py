@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.dtypes import I32, DType
+from tilesmith.dtypes import I32
 from tilesmith.gradients.activity import find_active, find_reinterpreted
 from tilesmith.gradients.additive import (
     SettledLoop,
@@ -19,7 +19,6 @@ from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.own_grids import (
     StoredSum,
     can_group,
-    give_own_grids,
     group_rows,
 )
 from tilesmith.gradients.placement import (
@@ -29,16 +28,12 @@ from tilesmith.gradients.placement import (
     loads_of_written,
     plan_gradients,
 )
-from tilesmith.gradients.products import (
-    count_computed_transposes,
-    push_transposes,
-    reduce_to_lowest_terms,
-)
+from tilesmith.gradients.products import reduce_to_lowest_terms
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
-from tilesmith.gradients.saved import SavedValue, choose_saved, cost_of, find_saved
+from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
-from tilesmith.gradients.stages import split_stages
+from tilesmith.gradients.stages import with_own_grids
 from tilesmith.gradients.tape import Forward, Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
@@ -176,8 +171,7 @@ def _reverse(
         made = reduce_to_lowest_terms(made)
     dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in buffers}
     simple = _drop_unread(made, kept.tensors)
-    split = None if memory.in_one_launch else split_stages(simple)
-    done, stored, handed = _with_own_grids(simple, split, dtypes)
+    done, stored, handed = with_own_grids(simple, dtypes, in_one_launch=memory.in_one_launch)
     return BackwardProgram(
         done,
         function,
@@ -187,48 +181,6 @@ def _reverse(
         tuple(forward.reversed_loops),
         frozenset(state.tensor for state in handed),
     )
-
-
-def _with_own_grids(
-    function: Function,
-    split: tuple[Function, Sequence[KeptState]] | None,
-    dtypes: Mapping[Value, DType],
-) -> tuple[Function, Mapping[Value, StoredSum], Sequence[KeptState]]:
-    """Grids for factors; in a second launch if more of them can have one then."""
-    made, stored = _give_own_grids(function, dtypes)
-    if split is not None:
-        later, more = _give_own_grids(simplify_backward(split[0]), dtypes)
-        if len(more) > len(stored):
-            return later, more, split[1]
-    return made, stored, ()
-
-
-def _give_own_grids(
-    function: Function, dtypes: Mapping[Value, DType]
-) -> tuple[Function, Mapping[Value, StoredSum]]:
-    """Of two ways to sum up products, the one with fewer transposes of what is computed."""
-    plain, stored = give_own_grids(function, dtypes)
-    if not stored:
-        return _with_few_transposes(function), {}
-    plain = _with_few_transposes(simplify_backward(plain))
-    count = count_computed_transposes(plain)
-    if not count:
-        return plain, stored
-    other, turned = give_own_grids(function, dtypes, can_turn=True)
-    other = _with_few_transposes(simplify_backward(other))
-    # Its results are turned once, after their loops.
-    is_better = count_computed_transposes(other) < count and cost_of(other) <= cost_of(plain)
-    return (other, turned) if is_better else (plain, stored)
-
-
-def _with_few_transposes(function: Function) -> Function:
-    """The function with transposes where they cost least, unless more would be computed."""
-    before = count_computed_transposes(function)
-    if not before:
-        return function
-    pushed = simplify_backward(push_transposes(function))
-    is_better = count_computed_transposes(pushed) < before
-    return pushed if is_better and cost_of(pushed) <= cost_of(function) else function
 
 
 def _as_stored(buffer: Buffer, stored: Mapping[Value, StoredSum]) -> Buffer:

@@ -7,12 +7,17 @@ first launch, and loaded by the second, where factors can have grids of their ow
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
+from tilesmith.gradients.normal_form import simplify_backward
+from tilesmith.gradients.own_grids import StoredSum, give_own_grids
 from tilesmith.gradients.recurrences import Extent, KeptState, state_indices
+from tilesmith.gradients.saved import cost_of
+from tilesmith.gradients.transposes import count_computed_transposes, push_transposes
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -198,3 +203,44 @@ def _second_grid(grid: Grid, kept: Sequence[Value], states: Sequence[KeptState])
 def stores_of(op: Operation) -> set[Value]:
     """The tensors that a grid stores into."""
     return {one.tensor for region in op.regions() for one in walk(region) if isinstance(one, Store)}
+
+
+def with_own_grids(
+    function: Function, dtypes: Mapping[Value, DType], *, in_one_launch: bool
+) -> tuple[Function, Mapping[Value, StoredSum], Sequence[KeptState]]:
+    """Grids for factors; in a second launch if more of them can have one then."""
+    made, stored = _give_own_grids(function, dtypes)
+    split = None if in_one_launch else split_stages(function)
+    if split is not None:
+        later, more = _give_own_grids(simplify_backward(split[0]), dtypes)
+        if len(more) > len(stored):
+            return later, more, split[1]
+    return made, stored, ()
+
+
+def _give_own_grids(
+    function: Function, dtypes: Mapping[Value, DType]
+) -> tuple[Function, Mapping[Value, StoredSum]]:
+    """Of two ways to sum up products, the one with fewer transposes of what is computed."""
+    plain, stored = give_own_grids(function, dtypes)
+    if not stored:
+        return _with_few_transposes(function), {}
+    plain = _with_few_transposes(simplify_backward(plain))
+    count = count_computed_transposes(plain)
+    if not count:
+        return plain, stored
+    other, turned = give_own_grids(function, dtypes, can_turn=True)
+    other = _with_few_transposes(simplify_backward(other))
+    # Its results are turned once, after their loops.
+    is_better = count_computed_transposes(other) < count and cost_of(other) <= cost_of(plain)
+    return (other, turned) if is_better else (plain, stored)
+
+
+def _with_few_transposes(function: Function) -> Function:
+    """The function with transposes where they cost least, unless more would be computed."""
+    before = count_computed_transposes(function)
+    if not before:
+        return function
+    pushed = simplify_backward(push_transposes(function))
+    is_better = count_computed_transposes(pushed) < before
+    return pushed if is_better and cost_of(pushed) <= cost_of(function) else function
