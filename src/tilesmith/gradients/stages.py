@@ -118,7 +118,8 @@ def split_stages(function: Function) -> tuple[Function, list[KeptState]] | None:
 def _split(
     function: Function, grid: Grid, kept: Sequence[Value]
 ) -> tuple[Function, list[KeptState]]:
-    states = [_state(function, grid, place, value) for place, value in enumerate(kept)]
+    taken = {parameter.value.name for parameter in function.parameters}
+    states = [_state(grid, value, taken) for value in kept]
     blocks = list(function.blocks)
     first = _first_grid(grid, kept, states, blocks)
     second = _second_grid(grid, kept, states)
@@ -133,18 +134,19 @@ def _split(
     return made, states
 
 
-def _state(function: Function, grid: Grid, place: int, value: Value) -> KeptState:
+def _state(grid: Grid, value: Value, taken: set[str]) -> KeptState:
     ends = dict(zip(grid.blocks, grid.ends))
     shape = tuple(
         Extent(ends[dim.symbol]) if dim.symbol in ends else Extent(dim=dim)
         for dim in value.tile.shape
     )
     ones = (1,) * len(shape)
-    taken = {parameter.value.name for parameter in function.parameters}
-    name = f"{value.name or 'value'}_rows"
-    name = name if name not in taken else f"{name}_{place}"
+    stem = name = f"{value.name or 'value'}_rows"
+    while name in taken:
+        name = f"{stem}_{len(taken)}"
+    taken.add(name)
     kind = TensorType(value.tile.dtype, ones, ones, alias=-1)
-    return KeptState(place, Value(kind, name, value.loc), shape)
+    return KeptState(0, Value(kind, name, value.loc), shape)
 
 
 def _first_grid(
