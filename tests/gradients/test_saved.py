@@ -136,6 +136,7 @@ def test_what_a_loop_finds_is_handed_to_a_second_launch() -> None:
     assert text.index("normaliser_rows[tile_b, tile_m] = ") < between < text.index("grad_queries")
 
 
+@pytest.mark.full
 def test_two_launches_have_a_derivative_too() -> None:
     tensors = [torch.randn(2, n, 16) for n in (5, 7, 7)]
 

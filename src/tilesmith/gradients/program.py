@@ -129,14 +129,15 @@ def differentiate(
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
         names = _Names(kept.function)
         cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
-        memory = _Gradients(cotangents, plans, names, in_one_launch)
+        memory = _Gradients(cotangents, plans, names)
         loaded = {one.after: one for one in chosen}
         return _reverse(kept, active, memory, loaded, settled)
 
     candidates = find_saved(kept.function, saved)
     candidates += list(find_normalisers(kept.function, settled, candidates))
     candidates += make_normalisers(settled)
-    return choose_saved(candidates, derive, lambda program: program.function)
+    best = choose_saved(candidates, derive, lambda program: program.function)
+    return _finish(best, in_one_launch=in_one_launch)
 
 
 def _reverse(
@@ -169,17 +170,27 @@ def _reverse(
     states = [state for loop in kept.loops.values() for state in loop.states]
     if any(one.is_solved for one in saved.values()):
         made = reduce_to_lowest_terms(made)
-    dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in buffers}
-    simple = _drop_unread(made, kept.tensors)
-    done, stored, handed = with_own_grids(simple, dtypes, in_one_launch=memory.in_one_launch)
     return BackwardProgram(
-        done,
+        _drop_unread(made, kept.tensors),
         function,
         tuple(memory.cotangents.items()),
-        tuple(_as_stored(buffer, stored) for buffer in buffers),
-        (*states, *handed),
+        buffers,
+        tuple(states),
         tuple(forward.reversed_loops),
-        frozenset(state.tensor for state in handed),
+    )
+
+
+def _finish(program: BackwardProgram, *, in_one_launch: bool) -> BackwardProgram:
+    """The program with grids for factors."""
+    dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in program.buffers}
+    made = with_own_grids(program.function, dtypes, in_one_launch=in_one_launch)
+    function, stored, handed = made
+    return replace(
+        program,
+        function=function,
+        buffers=tuple(_as_stored(buffer, stored) for buffer in program.buffers),
+        states=(*program.states, *handed),
+        handed=frozenset(state.tensor for state in handed),
     )
 
 
@@ -272,13 +283,8 @@ class _Gradients:
     """The tensors of the backward function, as the reverse walk asks for them."""
 
     def __init__(
-        self,
-        cotangents: dict[Value, Value],
-        plans: dict[Value, Placement],
-        names: _Names,
-        in_one_launch: bool,
+        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: _Names
     ) -> None:
-        self.in_one_launch = in_one_launch
         self.grid: Grid | None = None
         self.cotangents = cotangents
         self._plans = plans
