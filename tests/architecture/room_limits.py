@@ -35,8 +35,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 80_900,
-    "files in src": 426,
+    "lines in src": 82_600,
+    "files in src": 431,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

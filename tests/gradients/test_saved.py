@@ -142,7 +142,8 @@ def test_two_launches_have_a_derivative_too() -> None:
 
     def twice(call: Any, *args: torch.Tensor) -> Any:
         first = torch.autograd.grad((call(*args) ** 2).sum(), args, create_graph=True)
-        return torch.autograd.grad(sum((x**2).sum() for x in first), args)
+        total = torch.stack([(x**2).sum() for x in first]).sum()
+        return torch.autograd.grad(total, args)
 
     wide = [t.double().requires_grad_() for t in tensors]
     exact = twice(torch.nn.functional.scaled_dot_product_attention, *wide)
