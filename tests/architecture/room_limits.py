@@ -16,7 +16,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/source/rewriting": (5, 650),
-    "tilesmith/gradients": (22, 4_100),
+    "tilesmith/gradients": (27, 5_900),
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/ir": (20, 2_600),
     "tilesmith/jit": (12, 2_350),
@@ -39,8 +39,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 81_600,
-    "files in src": 432,
+    "lines in src": 82_600,
+    "files in src": 431,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

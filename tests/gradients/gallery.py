@@ -22,7 +22,6 @@ REFUSED: dict[str, str] = {
     "flex_attention_causal": _ON_DEVICE,
     "flex_attention_window": _ON_DEVICE,
     "scalar_decay_varlen": _ON_DEVICE,
-    "paged_decode": _ON_DEVICE,
     "grouped_gemm_persistent": _TWICE,
     "moe_matmul_ogs": _TWICE,
     "moe_permute": _TWICE,

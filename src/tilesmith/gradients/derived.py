@@ -6,75 +6,19 @@ it need no rules here.
 
 from __future__ import annotations
 
-import itertools
-import linecache
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.compiler.specialization import Specialization, Variant
+from tilesmith.compiler.specialization import Variant
 from tilesmith.frontend.containers import tensors_in
-from tilesmith.frontend.source.split_kernel import SplitKernel
+from tilesmith.gradients.launch_node import Bound, CompiledBackward, LaunchCall, Launcher
 from tilesmith.gradients.program import differentiate, float_tensors, written_tensors
-from tilesmith.gradients.source.kernel_text import BackwardSource, Options, Role, write_kernel
-from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import TensorType
-from tilesmith.runtime.arguments import compile_guard, compile_reader
+from tilesmith.gradients.source.kernel_text import Options, write_kernel
+from tilesmith.runtime.arguments import compile_guard
 from tilesmith.settings import Settings
-
-Launcher = Callable[..., None]
-_NUMBERS = itertools.count(1)
-"""Of texts: two kernels may have one name."""
-
-
-class Definition(Protocol):
-    """What is asked of a kernel's definition."""
-
-    name: str
-    settings: Settings
-
-    @property
-    def split(self) -> SplitKernel:
-        """Host and device code."""
-        ...
-
-
-class Bound(Protocol):
-    """What is asked of a bound kernel."""
-
-    @property
-    def definition(self) -> Definition:
-        """The kernel."""
-        ...
-
-    @property
-    def specialization(self) -> Specialization:
-        """Its traces."""
-        ...
-
-    def call_with(self, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]) -> Any:
-        """Run host code with something around the launcher."""
-        ...
-
-
-@dataclass(frozen=True)
-class CompiledBackward:
-    """A backward kernel that was made from its text."""
-
-    source: BackwardSource
-    kernel: Any
-
-
-def compile_source(source: BackwardSource) -> Any:
-    """The kernel that a text defines, through the decorator that is written there."""
-    file = f"<{source.name} {next(_NUMBERS)}>"
-    linecache.cache[file] = (len(source.text), None, source.text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": source.name}
-    exec(compile(source.text, file, "exec"), scope)
-    return scope[source.name]
 
 
 def _options(settings: Settings) -> Options:
@@ -88,12 +32,19 @@ def _options(settings: Settings) -> Options:
     return Options(settings.static_shapes, tuple(others))
 
 
+_Key = tuple[Variant, frozenset[str], frozenset[str], "frozenset[str] | None"]
+"""A trace, what gradients are wanted of and given for, and which results were saved."""
+
+
 class DerivedBackward:
     """The backward of one bound kernel; made by ``derive_backward``."""
 
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
-        self._made: dict[tuple[Variant, frozenset[str], frozenset[str]], CompiledBackward] = {}
+        self._made: dict[_Key, CompiledBackward] = {}
+        self._planned: dict[_Key, CompiledBackward] = {}
+        """For all results of a launch: what has to be saved, before it is known what will run."""
+        self._single: dict[CompiledBackward, CompiledBackward] = {}
         self._second: dict[Any, DerivedBackward] = {}
         self.latest: tuple[Any, tuple[Any, ...]] | None = None
         """The backward kernel that ran last, and its arguments."""
@@ -117,16 +68,46 @@ class DerivedBackward:
         return self.compiled(variant, wanted, given)
 
     def compiled(
-        self, variant: Variant, wanted: frozenset[str], given: frozenset[str]
+        self,
+        variant: Variant,
+        wanted: frozenset[str],
+        given: frozenset[str],
+        saved: frozenset[str] | None = None,
     ) -> CompiledBackward:
-        """The backward kernel that computes some gradients from the cotangents that there are."""
-        key = (variant, wanted, given)
+        """The backward kernel that computes some gradients from the cotangents that there are.
+
+        ``saved``: the results of the forward kernel that it may load; without it, all of them.
+        """
+        key = (variant, wanted, given, saved)
         if key not in self._made:
-            program = differentiate(variant.trace.function, wanted, given)
-            source = write_kernel(program, _options(self.bound.definition.settings))
-            kernel = compile_source(source) if source.gradients else None
-            self._made[key] = CompiledBackward(source, kernel)
+            self._made[key] = self._planned.get(key) or self._derive(*key)
         return self._made[key]
+
+    def planned(
+        self, variant: Variant, wanted: frozenset[str], given: frozenset[str]
+    ) -> CompiledBackward | None:
+        """The same before it is known whether it will run; None where there is no derivative."""
+        key = (variant, wanted, given, None)
+        if key not in self._planned:
+            try:
+                self._planned[key] = self._derive(*key)
+            except errors.AutodiffNotSupported:
+                # Nobody has asked for gradients yet: going back says it.
+                return None
+        return self._planned[key]
+
+    def _derive(
+        self,
+        variant: Variant,
+        wanted: frozenset[str],
+        given: frozenset[str],
+        saved: frozenset[str] | None,
+        *,
+        in_one_launch: bool = False,
+    ) -> CompiledBackward:
+        function = variant.trace.function
+        program = differentiate(function, wanted, given, saved, in_one_launch=in_one_launch)
+        return CompiledBackward(write_kernel(program, _options(self.bound.definition.settings)))
 
     def call(self, *args: Any) -> Any:
         """Run the forward kernel so that autograd can go back through it."""
@@ -177,18 +158,32 @@ class DerivedBackward:
 
     def _launch(self, launch: Launcher, values: tuple[Any, ...]) -> None:
         variant = self.find_variant(values)
-        call = _Call(self, variant, launch, values)
+        call = LaunchCall(self, variant, launch, values)
         if any(tensor.requires_grad for tensor in call.tensors):
             call.check()
             call.apply()
         else:
             launch(*values)
 
+    def _in_one_launch(
+        self, made: CompiledBackward, args: Sequence[Any]
+    ) -> tuple[CompiledBackward, list[Any]]:
+        """The same backward in a form that has a derivative itself."""
+        if made not in self._single:
+            known = {**self._planned, **self._made}
+            key = next(key for key, one in known.items() if one is made)
+            self._single[made] = self._derive(*key, in_one_launch=True)
+        single = self._single[made]
+        there = {(a.role, a.source): arg for a, arg in zip(made.source.arguments, args)}
+        return single, [there[a.role, a.source] for a in single.source.arguments]
+
     def back_through(self, made: CompiledBackward, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run a backward kernel; so that autograd can go back once more where it wants to."""
         needs_graph = torch.is_grad_enabled() and any(
             isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args
         )
+        if needs_graph and made.source.is_staged:
+            made, args = self._in_one_launch(made, args)
         self.latest = made.kernel, tuple(args)
         if not needs_graph:
             found = made.kernel(*args)
@@ -203,111 +198,6 @@ def _leaf(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().requires_grad_(value.is_floating_point())
-
-
-def _is_view(tensor: torch.Tensor) -> bool:
-    """Whether a tensor shows part of another one."""
-    if tensor.requires_grad:
-        return False
-    try:
-        tensor.detach_()
-    except RuntimeError:
-        # Views cannot be detached in place; for others without a gradient it does nothing.
-        return True
-    return False
-
-
-class _Call:
-    """One launch on its way through autograd."""
-
-    def __init__(
-        self, derived: DerivedBackward, variant: Variant, launch: Launcher, values: tuple[Any, ...]
-    ) -> None:
-        self.derived = derived
-        self.variant = variant
-        self.launch = launch
-        self.values = values
-        trace = variant.trace
-        names = derived.bound.definition.split.captured
-        parameters = [p for p in trace.function.parameters if not p.is_zeroed]
-        self.sources = [parameter.source for parameter in parameters]
-        self.read = dict(
-            zip(self.sources, compile_reader(names, self.sources, trace.constants)(*values))
-        )
-        accessed = {v for op in walk(trace.function.body) for v in op.operand_values()}
-        tensors = [
-            p for p in parameters if isinstance(p.value.type, TensorType) and p.value in accessed
-        ]
-        self.names = [p.value.name for p in tensors]
-        self.tensor_sources = [p.source for p in tensors]
-        self.tensors: list[torch.Tensor] = [self.read[p.source] for p in tensors]
-        written = {value.name for value in written_tensors(trace.function)}
-        self.written = [place for place, name in enumerate(self.names) if name in written]
-        # Autograd follows views only through operations of its own: one of them is a copy.
-        self.is_copied = any(_is_view(self.tensors[place]) for place in self.written)
-
-    def apply(self) -> None:
-        """Launch as a node of autograd."""
-        if not self.is_copied:
-            _Launch.apply(self, *self.tensors)
-            return
-        copies = cast("tuple[torch.Tensor, ...]", _Launch.apply(self, *self.tensors))
-        for place, copy in zip(self.written, copies):
-            self.tensors[place].copy_(copy)
-
-    def check(self) -> None:
-        """Refuse what has no gradient as it is."""
-        for place in self.written:
-            if self.tensors[place].requires_grad:
-                name = self.names[place]
-                raise errors.AutodiffNotSupported(
-                    function=self.derived.bound.definition.name,
-                    reason=f"`{name}`, of which a gradient is wanted, is changed in place",
-                )
-
-
-class _Launch(torch.autograd.Function):
-    """A launch as a node of autograd: written tensors depend on those that are read."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Launch; what is written stays the same tensor."""
-        call.launch(*call.values)
-        written = [tensors[place] for place in call.written]
-        ctx.call = call
-        ctx.set_materialize_grads(False)
-        if call.is_copied:
-            written = [tensor.clone() for tensor in written]
-        else:
-            ctx.mark_dirty(*written)
-        ctx.save_for_backward(*(t for i, t in enumerate(tensors) if i not in call.written))
-        return tuple(written)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Run the derived kernel for the gradients that are wanted."""
-        call = cast("_Call", ctx.call)
-        count = len(call.tensors)
-        read = [place for place in range(count) if place not in call.written]
-        saved = dict(zip(read, cast("tuple[torch.Tensor, ...]", ctx.saved_tensors)))
-        wanted = frozenset(call.names[i] for i in read if ctx.needs_input_grad[i + 1])
-        given = {call.names[i]: g for i, g in zip(call.written, grads) if g is not None}
-        found: list[torch.Tensor | None] = [None] * count
-        made = None
-        if given and wanted:
-            made = call.derived.compiled(call.variant, wanted, frozenset(given))
-        if made is not None and made.source.gradients:
-            sources = {call.tensor_sources[i]: tensor for i, tensor in saved.items()}
-            known = {**call.read, **sources}
-            args = [
-                given[a.source] if a.role is Role.COTANGENT else known[a.source]
-                for a in made.source.arguments
-            ]
-            results = call.derived.back_through(made, args)
-            places = {source: i for i, source in enumerate(call.tensor_sources)}
-            for source, result in zip(made.source.gradients, results):
-                found[places[source]] = result
-        return None, *found
 
 
 def derive_backward(bound: Bound) -> DerivedBackward:

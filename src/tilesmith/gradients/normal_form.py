@@ -6,11 +6,25 @@ and gets masks of its own.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilesmith.compiler.lowering import Lowering, Stage, rewrite, run_stages
+from tilesmith.gradients.transposes import drop_double_transposes
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.shape import ExpandDims, Reshape
-from tilesmith.ir.traversal import Definitions, Replacement, apply_rules
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
+from tilesmith.ir.traversal import (
+    Definitions,
+    Replacement,
+    Substitution,
+    apply_rules,
+    definitions,
+    rewrite_function,
+    rewrite_region,
+    values_defined_in,
+    values_used_by,
+)
 from tilesmith.passes.accesses import forward_stored_values
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.expressions import (
@@ -40,6 +54,47 @@ def _expanded_again(op: Operation, find: Definitions) -> Replacement | None:
     return source.x if is_view and source.x.type == op.result.type else None
 
 
+def sink_views(function: Function) -> Function:
+    """Repeat views that loops use at the start of their bodies.
+
+    Before::
+
+        %b = expand_dims(%a) {axes=[0]} : f32[1, 8]
+        loop ... { elementwise(%c, %b) }
+
+    After::
+
+        loop ... { %b = expand_dims(%a) {axes=[0]} : f32[1, 8]; elementwise(%c, %b) }
+
+    The loop sums up cotangents of what it uses: better of ``%a``, which has fewer axes.
+    """
+    known = definitions(function.body)
+
+    def sink(op: Operation) -> Operation:
+        if not isinstance(op, Loop):
+            return op
+        inside = set(values_defined_in(op.body))
+        outer = {v: known.get(v) for v in values_used_by(op.body.ops) if v not in inside}
+        found = [source for source in outer.values() if isinstance(source, VIEWS)]
+        views = [view for view in found if view.result.tile.dtype.is_float]
+        return replace(op, body=_with_copies(op.body, views)) if views else op
+
+    return rewrite_function(function, sink)
+
+
+VIEWS = (ExpandDims, Broadcast)
+
+
+def _with_copies(body: Region, views: list[ExpandDims | Broadcast]) -> Region:
+    copies = [view.result.like() for view in views]
+    substitution = Substitution()
+    for view, copy in zip(views, copies):
+        substitution[view.result] = copy
+    inner = rewrite_region(body, lambda op: op, substitution)
+    sunk = [replace(view, results=(copy,)) for view, copy in zip(views, copies)]
+    return Region(body.args, (*sunk, *inner.ops))
+
+
 FORWARD = Stage(
     "FORWARD",
     "Once for each derived backward: the function in a form with few cases.",
@@ -50,6 +105,7 @@ FORWARD = Stage(
         rewrite(forward_stored_values, "What was stored is not read back."),
         rewrite(hoist_loop_invariants, "Cotangents of invariants are summed in the loop."),
         rewrite(merge_common_subexpressions, "Hoisted loads may have doubles."),
+        rewrite(sink_views, "Of what is repeated along an axis, loops sum up no copies."),
         rewrite(eliminate_dead_code, "Loads that nothing needs have no gradient."),
     ),
 )
@@ -61,6 +117,7 @@ BACKWARD = Stage(
         rewrite(fold_constants, "Derivatives of linear ops are constants."),
         rewrite(simplify_algebra, "Factors of one go."),
         rewrite(drop_idle_views, "Adjoints of views undo what the next one does."),
+        rewrite(drop_double_transposes, "Adjoints of transposes undo others."),
         rewrite(fold_constants, "Again, for what that laid bare."),
         rewrite(merge_common_subexpressions, "Adjoints compute much that others do, too."),
         rewrite(eliminate_dead_code, "Most forward values are not needed again."),

@@ -7,20 +7,23 @@ Where all rows share a weight, programs walk a group of tiles and leave one part
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilesmith.gradients.copies import clone_ops
+from tilesmith.dtypes import DType
+from tilesmith.gradients.copies import Copies
+from tilesmith.gradients.transposes import transpose, transposed
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
-from tilesmith.ir.ops.indexing import Full, TileIndex
+from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.shape import ExpandDims
+from tilesmith.ir.ops.shape import ExpandDims, Permute
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, shape_symbols, walk
-from tilesmith.ir.types import Value
+from tilesmith.ir.types import Dim, Value
 
 
 @dataclass(frozen=True)
@@ -41,46 +44,93 @@ class _Update:
     slice: tuple[Operation, ...]
     """What its value and its indices are computed by, in program order."""
     own: tuple[_Axis, ...]
-    """Axes of the gradient."""
+    """Axes of the gradient that have tiles."""
     summed: tuple[_Axis, ...]
+    is_turned: bool = False
+    """Whether its transpose is summed up, and turned at the end."""
 
 
-def give_own_grids(function: Function) -> tuple[Function, dict[Value, bool]]:
+@dataclass(frozen=True)
+class StoredSum:
+    """A gradient that one program sums up and stores."""
+
+    tensor: Value
+    covers: bool
+    """Whether all of its elements are stored."""
+
+
+def give_own_grids(
+    function: Function, dtypes: Mapping[Value, DType], *, can_turn: bool = False
+) -> tuple[Function, dict[Value, StoredSum]]:
     """Turn sums of products into grids over their results.
 
-    Also gives the tensors that are stored then, and whether all of their elements are.
+    ``dtypes`` has the element types of gradients that were to be added up in wider ones. Also
+    gives the tensors that are stored then, with the new one in place of the old. ``can_turn``: sums
+    of products whose left factor is a transpose are summed up as their transposes.
     """
     known = definitions(function.body)
     outside = {value for op in function.body.ops for value in op.results}
     outside |= {parameter.value for parameter in function.parameters}
     atomics = [op.tensor for op in walk(function.body) if isinstance(op, Atomic)]
-    stored: dict[Value, bool] = {}
+    stored: dict[Value, StoredSum] = {}
+    blocks: list[Block] = list(function.blocks)
     ops: list[Operation] = []
     for op in function.body.ops:
         found = list(_updates(op, known, outside)) if isinstance(op, Grid) else []
         # Loops of one launch run at the same time: what several add to stays atomic.
-        single = [update for update in found if atomics.count(update.op.tensor) == 1]
+        single = [
+            replace(update, is_turned=can_turn and _has_turned_factor(update.op.value, known))
+            for update in found
+            if atomics.count(update.op.tensor) == 1
+        ]
         dropped = {update.op for update in single}
         rest = _without(op, dropped)
         if not isinstance(rest, Grid) or _has_effect(rest):
             ops.append(rest)
-        for update in single:
+        for group in _grouped(single[::-1]):
+            for update in group:
+                tensor = update.op.tensor
+                kind = replace(tensor.tensor, dtype=dtypes.get(tensor, tensor.tensor.dtype))
+                stored[tensor] = StoredSum(tensor.like(kind), _covers(update, known))
+            tensors = [stored[update.op.tensor].tensor for update in group]
             writer = TileWriter(lambda loc=op.loc: loc)
             writer.open_region()
-            writer.insert(_grid_of(_with_outer_bounds(update, writer, known, outside)))
+            bounded = [_with_outer_bounds(one, writer, known, outside) for one in group]
+            names = _fresh_blocks(bounded[0], blocks)
+            writer.insert(_grid_of(bounded, tensors, names))
             ops += writer.close_region().ops
-        stored |= {update.op.tensor: _covers(update, known) for update in single}
-    return function.with_body(function.body.with_ops(ops)), stored
+    parameters = [
+        replace(p, value=stored[p.value].tensor) if p.value in stored else p
+        for p in function.parameters
+    ]
+    body = function.body.with_ops(ops)
+    made = replace(function, parameters=tuple(parameters), blocks=tuple(blocks), body=body)
+    return made, stored
+
+
+def _fresh_blocks(update: _Update, blocks: list[Block]) -> dict[str, str]:
+    """Blocks of its own for a grid, which are added to the others: each grid has its best tiles."""
+    names: dict[str, str] = {}
+    for axis in (*update.own, *update.summed):
+        old = next(block for block in blocks if block.name == axis.block)
+        if old.fixed is None:
+            names[old.name] = f"{old.name}_{len(blocks)}"
+            blocks.append(replace(old, name=names[old.name], slot=None))
+    return names
 
 
 def _covers(update: _Update, known: Mapping[Value, Operation]) -> bool:
     """Whether the grid reaches all elements; only what is constant counts."""
-    sizes = update.op.tensor.tensor.shape
-    ends = [(known.get(axis.begin), known.get(axis.end)) for axis in update.own]
-    return all(
-        isinstance(first, Full) and isinstance(last, Full) and (first.value, last.value) == (0, n)
-        for (first, last), n in zip(ends, sizes)
-    )
+    own = {axis.arg: axis for axis in update.own}
+    for index, size in zip(update.op.indices, update.op.tensor.tensor.shape):
+        source = known.get(index)
+        source = known.get(source.x) if isinstance(source, ExpandDims) else source
+        if isinstance(source, TileIndex):
+            axis = own[source.begin]
+            bounds = (known.get(axis.begin), known.get(axis.end))
+            if [bound.value for bound in bounds if isinstance(bound, Full)] != [0, size]:
+                return False
+    return True
 
 
 def _with_outer_bounds(
@@ -122,7 +172,8 @@ def _updates(
     atomics = [(loop, op) for loop in loops for op in loop.body.ops if isinstance(op, Atomic)]
     for loop, op in atomics:
         around = (*axes, *_axes(loop))
-        needed = _slice(op, known, outside, {axis.arg for axis in around})
+        free = outside | {axis.arg for axis in around}
+        needed = _slice([op.value, *op.indices], known, free)
         bounds = [v for axis in around for v in (axis.begin, axis.end)]
         is_known = all(v in outside or isinstance(known.get(v), Full) for v in bounds)
         own = _own_axes(op, known, around)
@@ -140,18 +191,28 @@ def _axes(op: Grid | Loop) -> tuple[_Axis, ...]:
 
 def _is_product(value: Value, known: Mapping[Value, Operation]) -> bool:
     """Other sums are cheap where they are; a product computed twice is not."""
-    return isinstance(known.get(value), Dot)
+    op = known.get(value)
+    while isinstance(op, (Permute, Cast)):
+        op = known.get(op.x)
+    return isinstance(op, Dot)
+
+
+def _has_turned_factor(value: Value, known: Mapping[Value, Operation]) -> bool:
+    """Whether a product has the transpose of something loaded on its left."""
+    op = known.get(value)
+    turned = known.get(op.lhs) if isinstance(op, Dot) else None
+    return isinstance(turned, Permute) and isinstance(known.get(turned.x), Load)
 
 
 def _slice(
-    op: Atomic, known: Mapping[Value, Operation], outside: set[Value], args: set[Value]
+    values: Iterable[Value], known: Mapping[Value, Operation], free: set[Value]
 ) -> set[Operation] | None:
-    """The ops that an update needs; None where a loop has to run for it."""
+    """The ops that values need; None where a loop has to run for them."""
     found: set[Operation] = set()
-    waiting = [op.value, *op.indices]
+    waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if value in outside or value in args:
+        if value in free:
             continue
         source = known.get(value)
         is_plain = source is not None and not source.regions()
@@ -170,75 +231,100 @@ def _reads(op: Operation) -> bool:
 def _own_axes(
     op: Atomic, known: Mapping[Value, Operation], around: tuple[_Axis, ...]
 ) -> tuple[_Axis, ...] | None:
-    """The axes that the indices are tiles of, all of them tiles."""
+    """The axes that the indices are tiles of; others are whole axes of the tensor."""
     by_arg = {axis.arg: axis for axis in around}
     own: list[_Axis] = []
-    for index in op.indices:
+    for index, size in zip(op.indices, op.tensor.tensor.shape):
         source = known.get(index)
         if isinstance(source, ExpandDims):
             source = known.get(source.x)
+        if isinstance(source, Arange) and source.result.tile.shape[0] == Dim.of(size):
+            continue
         if not isinstance(source, TileIndex) or source.begin not in by_arg:
             return None
         own.append(by_arg[source.begin])
     is_proper = len(set(own)) == len(own) and all(axis.block for axis in around)
-    return tuple(own) if is_proper and len(own) < len(around) else None
+    return tuple(own) if own and is_proper and len(own) < len(around) else None
 
 
-def _grid_of(update: _Update) -> Grid:
-    """The grid over a gradient, each program of which sums up its own elements."""
-    op = update.op
-    own = [axis.arg.like() for axis in update.own]
-    writer = TileWriter(lambda: op.loc)
+def _grouped(updates: Sequence[_Update]) -> list[list[_Update]]:
+    """Updates over the same axes that have products in common share a grid."""
+    groups: list[list[_Update]] = []
+    for update in updates:
+        dots = {op for op in update.slice if isinstance(op, Dot)}
+        for group in groups:
+            first = group[0]
+            is_alike = (first.own, first.summed) == (update.own, update.summed)
+            if is_alike and any(dots.intersection(one.slice) for one in group):
+                group.append(update)
+                break
+        else:
+            groups.append([update])
+    return groups
+
+
+def _grid_of(
+    updates: Sequence[_Update], tensors: Sequence[Value], blocks: Mapping[str, str]
+) -> Grid:
+    """The grid over gradients, each program of which sums up its own elements."""
+    update = updates[0]
+    copies = Copies(blocks=blocks)
+    own = tuple(copies.add(axis.arg) for axis in update.own)
+    writer = TileWriter(lambda: update.op.loc)
     writer.open_region()
-    mapping = dict(zip((axis.arg for axis in update.own), own))
-    total = writer.full(op.value.tile, 0.0)
-    summed = _sum_over(update, mapping, total)
+    ops = list(dict.fromkeys(op for one in updates for op in one.slice))
+    before = _same_for_all(ops, {axis.arg: axis.block for axis in update.summed})
+    for op in before:
+        writer.insert(copies.clone(op))
+    kinds = [copies.renamed(one.op.value.tile) for one in updates]
+    totals = [
+        writer.full(transposed(kind) if one.is_turned else kind, 0.0)
+        for one, kind in zip(updates, kinds)
+    ]
+    inside = [op for op in ops if op not in before]
+    summed = _sum_over(updates, inside, Copies(dict(copies.values), blocks), totals)
     writer.insert(summed)
-    places: dict[Value, Value] = dict(mapping)
-    needed = [one for one in update.slice if _is_index(one, update)]
-    for one in clone_ops(needed, places):
-        writer.insert(one)
-    value = writer.cast(summed.results[0], op.tensor.tensor.dtype)
-    indices = tuple(places[index] for index in op.indices)
-    writer.effect(Store, tensor=op.tensor, value=value, indices=indices)
+    for one, total, tensor in zip(updates, summed.results, tensors):
+        value = writer.cast(total, tensor.tensor.dtype)
+        value = transpose(writer, value) if one.is_turned else value
+        indices = tuple(map(copies.of, one.op.indices))
+        writer.effect(Store, tensor=tensor, value=value, indices=indices)
     writer.effect(Yield, values=())
     return Grid(
         begins=tuple(axis.begin for axis in update.own),
         ends=tuple(axis.end for axis in update.own),
-        blocks=tuple(axis.block for axis in update.own),
-        body=writer.close_region(tuple(own)),
-        loc=op.loc,
+        blocks=tuple(blocks.get(axis.block, axis.block) for axis in update.own),
+        body=writer.close_region(own),
+        loc=update.op.loc,
     )
 
 
-def _is_index(op: Operation, update: _Update) -> bool:
-    """Whether an index of the update is made of it: a line of positions, or a view of one."""
-    if isinstance(op, TileIndex):
-        return any(op.begin is axis.arg for axis in update.own)
-    return isinstance(op, ExpandDims) and op.result in update.op.indices
-
-
-def _sum_over(update: _Update, mapping: Mapping[Value, Value], total: Value) -> Loop:
-    inside = {**mapping, **{axis.arg: axis.arg.like() for axis in update.summed}}
-    args = tuple(inside[axis.arg] for axis in update.summed)
-    carried = total.like()
-    carried.name = f"{update.op.tensor.name}_tile"
-    values: dict[Value, Value] = dict(inside)
-    writer = TileWriter(lambda: update.op.loc)
+def _sum_over(
+    updates: Sequence[_Update], ops: Sequence[Operation], copies: Copies, totals: Sequence[Value]
+) -> Loop:
+    first = updates[0]
+    args = tuple(copies.add(axis.arg) for axis in first.summed)
+    carried = [total.like() for total in totals]
+    for value, update in zip(carried, updates):
+        value.name = f"{update.op.tensor.name}_tile"
+    writer = TileWriter(lambda: first.op.loc)
     writer.open_region()
-    for one in clone_ops(update.slice, values):
-        writer.insert(one)
-    after = writer.apply("add", carried, values[update.op.value])
-    writer.effect(Yield, values=(after,))
+    for op in ops:
+        writer.insert(copies.clone(op))
+    found = [copies.of(update.op.value) for update in updates]
+    added = [transpose(writer, v) if one.is_turned else v for one, v in zip(updates, found)]
+    after = [writer.apply("add", value, one) for value, one in zip(carried, added)]
+    writer.effect(Yield, values=tuple(after))
+    blocks = (axis.block for axis in first.summed)
     return Loop(
-        begins=tuple(axis.begin for axis in update.summed),
-        ends=tuple(axis.end for axis in update.summed),
+        begins=tuple(axis.begin for axis in first.summed),
+        ends=tuple(axis.end for axis in first.summed),
         steps=(),
-        init=(total,),
-        blocks=tuple(axis.block for axis in update.summed),
-        body=Region((*args, carried), writer.close_region().ops),
-        results=(carried.like(),),
-        loc=update.op.loc,
+        init=tuple(totals),
+        blocks=tuple(copies.blocks.get(block, block) for block in blocks),
+        body=Region((*args, *carried), writer.close_region().ops),
+        results=tuple(value.like() for value in carried),
+        loc=first.op.loc,
     )
 
 
@@ -265,7 +351,7 @@ def group_rows(function: Function, axis: int) -> Function:
     writer.open_region()
     stop = writer.apply("add", begin, writer.size_of(begin.tile, name))
     end = writer.apply("minimum", stop, grid.ends[axis])
-    shared = _same_for_all(grid.body, arg, block.name)
+    shared = _same_for_all(grid.body.ops, {arg: block.name})
     for op in shared:
         writer.insert(op)
     inner = tuple(op for op in grid.body.ops if op not in shared)
@@ -290,14 +376,15 @@ def group_rows(function: Function, axis: int) -> Function:
     return replace(function, blocks=(*function.blocks, added), body=function.body.with_ops(ops))
 
 
-def _same_for_all(body: Region, arg: Value, block: str) -> list[Operation]:
-    """Loads, and what they need, that are the same for all tiles of a group."""
-    varying = {arg}
+def _same_for_all(ops: Iterable[Operation], axes: Mapping[Value, str]) -> list[Operation]:
+    """Loads, and what they need, that are the same for all tiles of some axes."""
+    varying = set(axes)
     found: list[Operation] = []
-    for op in body.ops:
+    for op in ops:
         is_plain = Trait.PURE in op.traits or (isinstance(op, Load) and op.mask is None)
         depends = any(value in varying for value in op.operand_values())
-        if is_plain and not depends and not op.regions() and block not in shape_symbols(op):
+        is_narrow = shape_symbols(op).isdisjoint(axes.values())
+        if is_plain and not depends and not op.regions() and is_narrow:
             found.append(op)
         else:
             varying.update(op.results)

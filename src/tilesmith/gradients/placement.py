@@ -68,11 +68,11 @@ class _Site:
 
 
 def plan_gradients(
-    function: Function, tensors: Collection[Value], dead: Collection[Value] = ()
+    function: Function, tensors: Collection[Value], active: Collection[Value]
 ) -> dict[Value, Placement]:
-    """A placement for each tensor that is loaded; loads whose results are ``dead`` do not count."""
+    """A placement for each tensor that is loaded; only loads of ``active`` values count."""
     known = definitions(function.body)
-    sites = [site for site in _sites(function) if site.op.result not in dead]
+    sites = [site for site in _sites(function) if site.op.result in active]
     plans: dict[Value, Placement] = {}
     for tensor in tensors:
         loads = [_densely(site) for site in sites if site.op.tensor is tensor]
@@ -185,19 +185,38 @@ class _Planner:
         return True
 
     def _covers(self) -> bool:
-        if len(self._sites) != 1:
+        """Whether all elements are loaded, each of them once: those of all loads are as many."""
+        shape = self._sites[0].op.tensor.tensor.shape
+        counts = [list(self._reached(site)) for site in self._sites]
+        if len(counts) == 1 and all(n == size for n, size in zip(counts[0], shape)):
+            return True
+        sizes = [n for n in shape if isinstance(n, int)]
+        numbers = [[n for n in count if isinstance(n, int)] for count in counts]
+        if any(len(count) != len(shape) for count in (sizes, *numbers)):
             return False
-        (site,) = self._sites
-        if not site.is_certain or site.op.mask is not None:
-            return False
+        return sum(map(prod, numbers)) == prod(sizes)
+
+    def _reached(self, site: _Site) -> Iterator[Extent | None]:
+        """How many elements a load reaches along each dimension; None where that is not known."""
         loops: list[Grid | Loop] = [self._grid, *site.loops]
         ranges = {
             arg: (begin, end)
             for loop in loops
             for arg, begin, end in zip(loop.body.args, loop.begins, loop.ends)
         }
-        indices = zip(site.op.indices, site.op.tensor.tensor.shape)
-        return all(self._reaches_all(index, size, ranges) for index, size in indices)
+        is_sure = site.is_certain and site.op.mask is None
+        for index, size in zip(site.op.indices, site.op.tensor.tensor.shape):
+            if is_sure and (size == 1 or self._reaches_all(index, size, ranges)):
+                yield size
+            else:
+                yield self._constant_reach(index) if is_sure else None
+
+    def _constant_reach(self, index: Value) -> int | None:
+        """The length of a slice with constant bounds, or one of a number."""
+        form = find_affine(index, self._known)
+        if form is None or form.base:
+            return None
+        return 1 if form.axis is None else None if form.dim is None else form.dim.constant
 
     def _reaches_all(
         self, index: Value, size: Extent, ranges: Mapping[Value, tuple[Value, Value]]

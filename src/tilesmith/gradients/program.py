@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
 from tilesmith.gradients.activity import find_active, find_reinterpreted
+from tilesmith.gradients.additive import (
+    SettledLoop,
+    find_normalisers,
+    make_normalisers,
+    settle_maxima,
+)
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
-from tilesmith.gradients.own_grids import can_group, give_own_grids, group_rows
+from tilesmith.gradients.own_grids import (
+    StoredSum,
+    can_group,
+    group_rows,
+)
 from tilesmith.gradients.placement import (
     Mode,
     Placement,
@@ -18,10 +28,13 @@ from tilesmith.gradients.placement import (
     loads_of_written,
     plan_gradients,
 )
+from tilesmith.gradients.products import reduce_to_lowest_terms
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
-from tilesmith.gradients.shifts import find_idle_maxima
-from tilesmith.gradients.tape import Forward, Tape, without_effects
+from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
+from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
+from tilesmith.gradients.stages import with_own_grids
+from tilesmith.gradients.tape import Forward, Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
@@ -34,8 +47,6 @@ from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, wa
 from tilesmith.ir.types import ONE, Shape, TensorType, TileType, Value, scalar
 
 BYTE = 8
-Cotangents = dict[Value, Value]
-"""By the tensors that the forward function writes."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,8 @@ class BackwardProgram:
     """What loops keep; of those that nothing loads there is nothing left in the function."""
     reversed_loops: tuple[Value, ...] = ()
     """First arguments of loops that run from their last tile to the first."""
+    handed: frozenset[Value] = frozenset()
+    """Tensors that a first launch fills and a second one loads."""
 
 
 def float_tensors(function: Function) -> list[Value]:
@@ -80,12 +93,18 @@ def written_tensors(function: Function) -> list[Value]:
 
 
 def differentiate(
-    traced: Function, wanted: Collection[str], given: Collection[str]
+    traced: Function,
+    wanted: Collection[str],
+    given: Collection[str],
+    saved: Collection[str] | None = None,
+    *,
+    in_one_launch: bool = False,
 ) -> BackwardProgram:
     """The backward program of a traced function.
 
     ``wanted`` names the tensors whose gradients are asked for, ``given`` those written tensors of
-    which there are cotangents.
+    which there are cotangents, ``saved`` those that can be loaded; without it all of them can.
+    ``in_one_launch``: though it costs more; only such a program has a derivative itself.
     """
     function = simplify_forward(traced)
     _check(function, wanted)
@@ -93,24 +112,40 @@ def differentiate(
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
     _check_bits(function, inputs)
     active = find_active(function, inputs, find_idle_maxima(function))
-    plans = plan_gradients(function, inputs, _inactive(function, active))
+    plans = plan_gradients(function, inputs, active)
     axes = {axis for plan in plans.values() for axis in plan.parts}
     if len(axes) == 1 and can_group(function, min(axes)):
         function = simplify_forward(group_rows(function, min(axes)))
         active = find_active(function, inputs, find_idle_maxima(function))
-        plans = plan_gradients(function, inputs, _inactive(function, active))
+        plans = plan_gradients(function, inputs, active)
+    maxima = find_shifts(function)
+    function, settled = settle_maxima(function, maxima)
+    if settled:
+        done = {value for one in settled for value in one.own_values()}
+        active = find_active(function, inputs, values_of(maxima)) - done
+        plans = plan_gradients(function, inputs, active)
     kept = keep_states(function, active)
-    names = _Names(kept.function)
-    cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
-    return _reverse(kept, active, _Gradients(cotangents, plans, names), cotangents)
 
+    def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
+        names = _Names(kept.function)
+        cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
+        memory = _Gradients(cotangents, plans, names)
+        loaded = {one.after: one for one in chosen}
+        return _reverse(kept, active, memory, loaded, settled)
 
-def _inactive(function: Function, active: Collection[Value]) -> set[Value]:
-    return {v for op in walk(function.body) for v in op.results} - set(active)
+    candidates = find_saved(kept.function, saved)
+    candidates += list(find_normalisers(kept.function, settled, candidates))
+    candidates += make_normalisers(settled)
+    best = choose_saved(candidates, derive, lambda program: program.function)
+    return _finish(best, in_one_launch=in_one_launch)
 
 
 def _reverse(
-    kept: KeptFunction, active: Collection[Value], memory: _Gradients, cotangents: Cotangents
+    kept: KeptFunction,
+    active: Collection[Value],
+    memory: _Gradients,
+    saved: Mapping[Value, SavedValue],
+    settled: Collection[SettledLoop],
 ) -> BackwardProgram:
     function = kept.function
     forward = Forward(
@@ -121,26 +156,49 @@ def _reverse(
         memory,
         kept.loops,
         kept.tensors,
+        saved,
+        dict(pair for one in settled for pair in one.pairs()),
         reverse=reverse_op,
     )
     ops = function.body.ops
     body = [_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op for op in ops]
     buffers = tuple(memory.buffers())
-    tensors = [*cotangents.values(), *(buffer.value for buffer in buffers)]
+    tensors = [*memory.cotangents.values(), *(buffer.value for buffer in buffers)]
     parameters = (*function.parameters, *(Parameter(v, v.name) for v in tensors))
     name = f"{function.name}_backward"
     made = replace(function, name=name, parameters=parameters, body=function.body.with_ops(body))
     states = [state for loop in kept.loops.values() for state in loop.states]
-    split, stored = give_own_grids(_drop_unread(made, kept.tensors))
-    placed = {v: Placement(Mode.STORE, covers=covers) for v, covers in stored.items()}
+    if any(one.is_solved for one in saved.values()):
+        made = reduce_to_lowest_terms(made)
     return BackwardProgram(
-        simplify_backward(split) if stored else split,
+        _drop_unread(made, kept.tensors),
         function,
-        tuple(cotangents.items()),
-        tuple(replace(b, placement=placed.get(b.value, b.placement)) for b in buffers),
+        tuple(memory.cotangents.items()),
+        buffers,
         tuple(states),
         tuple(forward.reversed_loops),
     )
+
+
+def _finish(program: BackwardProgram, *, in_one_launch: bool) -> BackwardProgram:
+    """The program with grids for factors."""
+    dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in program.buffers}
+    made = with_own_grids(program.function, dtypes, in_one_launch=in_one_launch)
+    function, stored, handed = made
+    return replace(
+        program,
+        function=function,
+        buffers=tuple(_as_stored(buffer, stored) for buffer in program.buffers),
+        states=(*program.states, *handed),
+        handed=frozenset(state.tensor for state in handed),
+    )
+
+
+def _as_stored(buffer: Buffer, stored: Mapping[Value, StoredSum]) -> Buffer:
+    found = stored.get(buffer.value)
+    if found is None:
+        return buffer
+    return replace(buffer, value=found.tensor, placement=Placement(Mode.STORE, covers=found.covers))
 
 
 def _check_bits(function: Function, inputs: Collection[Value]) -> None:
@@ -215,8 +273,7 @@ def _like(tensor: Value, name: str) -> Value:
 def _reverse_grid(forward: Forward, memory: _Gradients, grid: Grid) -> Grid:
     memory.grid = grid
     tape = Tape(forward, {}, tuple(zip(grid.body.args, grid.blocks)))
-    for op in without_effects(grid.body.ops[:-1], forward.states):
-        tape.writer.insert(op)
+    tape.recompute(grid.body.ops, is_fresh=False)
     tape.run(grid.body.ops[:-1])
     tape.writer.effect(Yield, values=())
     return replace(grid, body=tape.close(grid.body.args))
@@ -229,7 +286,7 @@ class _Gradients:
         self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: _Names
     ) -> None:
         self.grid: Grid | None = None
-        self._cotangents = cotangents
+        self.cotangents = cotangents
         self._plans = plans
         self._names = names
         self._buffers: dict[Value, Buffer] = {}
@@ -240,7 +297,7 @@ class _Gradients:
 
     def cotangent_of(self, tensor: Value) -> Value | None:
         """The cotangents of what is stored."""
-        return self._cotangents.get(tensor)
+        return self.cotangents.get(tensor)
 
     def _buffer(self, tensor: Value) -> Buffer:
         if tensor not in self._buffers:

@@ -8,7 +8,7 @@ loop with a running maximum each turn has a shift of its own, and carried values
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isclose, isinf, log
 from typing import Any
@@ -91,6 +91,10 @@ class _Proof:
         except _DependsError:
             return False
         return True
+
+    def degree(self, value: Value) -> Degree:
+        """How a value follows the maximum."""
+        return self._of(value)
 
     def _of(self, value: Value) -> Degree:
         return self._degrees.get(value, NONE)
@@ -294,17 +298,39 @@ _RULES: dict[type[Operation], Callable[[_Proof, Any, list[Degree]], Degree]] = {
 }
 
 
-def find_idle_maxima(function: Function) -> set[Value]:
+@dataclass(frozen=True)
+class IdleMaximum:
+    """A maximum that no stored value depends on."""
+
+    peak: Value
+    loop: Loop | None
+    """The loop that carries it."""
+    degrees: tuple[Degree, ...] = ()
+    """How the results of that loop follow it."""
+
+
+def find_shifts(function: Function) -> list[IdleMaximum]:
     """Maxima, and running maxima of loops, that no stored value depends on."""
     known = definitions(function.body)
     grids = [op for op in function.body.ops if isinstance(op, Grid)]
     maxima = [(grid, *found) for grid in grids for found in _maxima(grid.body, known)]
-    idle: set[Value] = set()
+    idle: list[IdleMaximum] = []
     for grid, peak, loop in maxima:
-        if _Proof(peak, loop, known).holds(grid):
-            idle.add(peak)
-            idle.update(_carriers(peak, loop))
+        proof = _Proof(peak, loop, known)
+        if proof.holds(grid):
+            results = loop.results if loop is not None else ()
+            idle.append(IdleMaximum(peak, loop, tuple(map(proof.degree, results))))
     return idle
+
+
+def find_idle_maxima(function: Function) -> set[Value]:
+    """All values that are such a maximum."""
+    return values_of(find_shifts(function))
+
+
+def values_of(maxima: Iterable[IdleMaximum]) -> set[Value]:
+    """The maxima, and what carries them."""
+    return {v for one in maxima for v in (one.peak, *_carriers(one.peak, one.loop))}
 
 
 def _carriers(peak: Value, loop: Loop | None) -> Iterator[Value]:

@@ -8,8 +8,9 @@ from typing import Protocol
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
-from tilesmith.gradients.copies import clone_ops
+from tilesmith.gradients.copies import Copies
 from tilesmith.gradients.recurrences import Recurrence
+from tilesmith.gradients.saved import SavedValue
 from tilesmith.gradients.terms import cotangent_type
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop
@@ -42,6 +43,10 @@ class Forward:
     recurrences: Mapping[Value, Recurrence]
     states: Collection[Value] = ()
     """Tensors that states are kept in."""
+    saved: Mapping[Value, SavedValue] = field(default_factory=dict[Value, SavedValue])
+    """What is loaded, not computed again, by the value that it comes after."""
+    settled: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
+    """Results of settled loops, and those of the loops that they stand for."""
     reversed_loops: list[Value] = field(default_factory=list[Value])
     """First arguments of the loops that run from their last turn to the first."""
     reverse: Callable[[Tape, Operation], None] = field(kw_only=True)
@@ -128,13 +133,30 @@ class Tape:
         """The region with all that was written."""
         return self.writer.close_region(args)
 
-    def recompute(self, ops: Iterable[Operation]) -> None:
+    def recompute(self, ops: Iterable[Operation], *, is_fresh: bool = True) -> None:
         """Write forward ops again, with values of their own."""
         states = self.forward.states
+        copies = Copies(self._values, is_fresh=is_fresh)
         inner = [op for op in ops if not (isinstance(op, Store) and op.tensor in states)]
-        for op in clone_ops(without_effects(inner, states), self._values):
+        for op in without_effects(inner, states):
             if Trait.TERMINATOR not in op.traits:
-                self.writer.insert(op)
+                self.writer.insert(copies.clone(op))
+            for result in op.results:
+                if result in self.forward.settled:
+                    self.stand_for(result, self.value(self.forward.settled[result]))
+            for one in (self.forward.saved[v] for v in op.results if v in self.forward.saved):
+                self._load(one, copies)
+
+    def _load(self, saved: SavedValue, copies: Copies) -> None:
+        """Put what the forward kernel stored in the place of what would be computed again."""
+        for op in saved.ops:
+            self.writer.insert(copies.clone(op))
+        for value, ops in saved.stand_ins:
+            found = saved.loaded
+            for op in ops:
+                self.writer.insert(copies.clone(op))
+                found = op.result
+            self.stand_for(value, copies.of(found))
 
     def run(self, ops: Sequence[Operation]) -> None:
         """Write the adjoints of ops, the last one's first."""

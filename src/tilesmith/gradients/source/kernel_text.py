@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,6 +14,8 @@ from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_pla
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
 from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
+from tilesmith.gradients.stages import stores_of
+from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traversal import definitions
@@ -50,6 +53,8 @@ class BackwardSource:
     arguments: tuple[Argument, ...]
     gradients: tuple[str, ...]
     """Launch expressions of the tensors whose gradients it returns, in order."""
+    is_staged: bool = False
+    """Whether it has two launches."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,16 @@ class KernelText:
         self._name_made()
         self._register_blocks()
         allocations = [self._allocation(buffer) for buffer in self._program.buffers]
-        allocations += [self._state_allocation(state) for state in self._states]
+        states = [self._state_allocation(state) for state in self._states]
+        first, second = self._stages()
         code = DeviceCode(self._scope, self._program.reversed_loops)
-        code.write(self._program.function.body, 1)
+        code.write(first, 1)
+        # A statement of the host between loops makes them two launches.
+        late = allocations if second.ops else []
+        code.lines += [INDENT + line for line in late]
+        code.write(second, 1)
         results = [self._result(buffer) for buffer in self._program.buffers]
-        body = [*self._host, *allocations]
+        body = [*self._host, *(states if second.ops else [*allocations, *states])]
         lines = [
             *self._decorator(),
             *self._header(name),
@@ -100,7 +110,16 @@ class KernelText:
         parameters = {p.value: p.source for p in self._program.forward.parameters}
         gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
         text = HEADER + "\n".join(lines) + "\n"
-        return BackwardSource(name, text, tuple(self._arguments), gradients)
+        is_staged = bool(second.ops)
+        return BackwardSource(name, text, tuple(self._arguments), gradients, is_staged)
+
+    def _stages(self) -> tuple[Region, Region]:
+        """The loops of the first launch, and those of the second if there is one."""
+        body = self._program.function.body
+        handed = self._program.handed
+        places = [i for i, op in enumerate(body.ops) if handed & stores_of(op)]
+        end = places[-1] + 1 if places else len(body.ops)
+        return body.with_ops(body.ops[:end]), body.with_ops(body.ops[end:])
 
     def _decorator(self) -> list[str]:
         settings = [f"static_shapes={self._options.static_shapes}"]
@@ -143,7 +162,7 @@ class KernelText:
         for written, cotangent in self._program.cotangents:
             self._add(cotangent, Role.COTANGENT, written.name)
         needed = {parameter.value for parameter in self._program.function.parameters}
-        needed |= {buffer.like for buffer in self._program.buffers}
+        needed |= {self._model_of(buffer, needed) for buffer in self._program.buffers}
         kept = {state.tensor for state in self._program.states}
         made = {buffer.value for buffer in self._program.buffers}
         for parameter in self._program.forward.parameters:
@@ -152,6 +171,19 @@ class KernelText:
                 self._add(parameter.value, Role.CAPTURED, parameter.source)
         made |= {state.tensor for state in self._states}
         self._made = sorted(made, key=lambda value: value.name)
+
+    def _model_of(self, buffer: Buffer, there: Collection[Value]) -> Value:
+        """The tensor that a gradient is made like: of those that are there anyway, if one fits."""
+        like = buffer.like.tensor
+        forward = [parameter.value for parameter in self._program.forward.parameters]
+        fitting = (
+            value
+            for value in (buffer.like, *forward)
+            if value in there
+            and isinstance(value.type, TensorType)
+            and (value.type.dtype, value.type.shape) == (like.dtype, like.shape)
+        )
+        return next(fitting, buffer.like)
 
     def _name_made(self) -> None:
         for value in self._made:
@@ -210,7 +242,9 @@ class KernelText:
         return f"helion.cdiv({text}, {size})"
 
     def _allocation(self, buffer: Buffer) -> str:
-        name, like = (self._scope.tensor(value) for value in (buffer.value, buffer.like))
+        there = {parameter.value for parameter in self._program.function.parameters}
+        model = self._model_of(buffer, there)
+        name, like = (self._scope.tensor(value) for value in (buffer.value, model))
         is_filled = buffer.placement.mode is Mode.STORE and buffer.placement.covers
         make = "empty" if is_filled else "zeros"
         is_same = buffer.value.tensor.dtype == buffer.like.tensor.dtype
@@ -253,7 +287,7 @@ class KernelText:
             axes = list(range(len(buffer.parts)))
             text = f"{text}.sum({axes[0] if len(axes) == 1 else axes})"
         if buffer.value.tensor.dtype != buffer.like.tensor.dtype:
-            text = f"{text}.to({self._scope.tensor(buffer.like)}.dtype)"
+            text = f"{text}.to({tensor_dtype(buffer.like)})"
         return text
 
 

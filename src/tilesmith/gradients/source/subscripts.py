@@ -34,7 +34,12 @@ class Subscripts:
         """The index elements of an access."""
         rank = (op.result if isinstance(op, Load) else op.value).tile.rank
         sizes = op.tensor.tensor.shape
-        found = [self._element(index, size, rank) for index, size in zip(op.indices, sizes)]
+        found: list[_Element] = []
+        for index, size in zip(op.indices, sizes):
+            after = found[-1].axis if found else -1
+            is_only = after is not None and size == 1 and self._is_zero(index)
+            single = _Element(":", (after or 0) + 1 if found else 0) if is_only else None
+            found.append(single or self._element(index, size, rank))
         axes = [element.axis for element in found if element.axis is not None]
         is_product = axes == list(range(rank)) and not any(e.is_broad for e in found)
         if is_product:
@@ -43,6 +48,12 @@ class Subscripts:
             return [self._expressions.whole(op.indices[0]).code]
         together = ", ".join(self._expressions.text(index).code for index in op.indices)
         return [f"hl.paired({together})"]
+
+    def _is_zero(self, index: Value) -> bool:
+        """Whether it is the first index along an axis of its own of length one."""
+        op = self._scope.definitions.get(index)
+        is_one = index.tile.rank > 1 and all(dim.is_one for dim in index.tile.shape)
+        return is_one and isinstance(op, Full) and op.value == 0
 
     def subscript(self, op: Load | Store | Atomic) -> str:
         """``x[tile_m, :]``."""
