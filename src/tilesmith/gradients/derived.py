@@ -98,6 +98,7 @@ class DerivedBackward:
         self.latest: tuple[Any, tuple[Any, ...]] | None = None
         """The backward kernel that ran last, and its arguments."""
         self._guards: dict[Variant, Callable[..., bool] | None] = {}
+        self._forms: dict[Variant, _LaunchForm] = {}
 
     @property
     def source(self) -> str:
@@ -175,6 +176,13 @@ class DerivedBackward:
                 return variant
         return self.bound.specialization.default
 
+    def form(self, variant: Variant) -> _LaunchForm:
+        """What launches of a trace have in common."""
+        if variant not in self._forms:
+            names = self.bound.definition.split.captured
+            self._forms[variant] = _LaunchForm(names, variant)
+        return self._forms[variant]
+
     def _launch(self, launch: Launcher, values: tuple[Any, ...]) -> None:
         variant = self.find_variant(values)
         call = _Call(self, variant, launch, values)
@@ -205,16 +213,22 @@ def _leaf(value: Any) -> Any:
     return value.detach().requires_grad_(value.is_floating_point())
 
 
-def _is_view(tensor: torch.Tensor) -> bool:
-    """Whether a tensor shows part of another one."""
-    if tensor.requires_grad:
-        return False
-    try:
-        tensor.detach_()
-    except RuntimeError:
-        # Views cannot be detached in place; for others without a gradient it does nothing.
-        return True
-    return False
+class _LaunchForm:
+    """What all launches of one trace have in common."""
+
+    def __init__(self, names: Sequence[str], variant: Variant) -> None:
+        trace = variant.trace
+        parameters = [p for p in trace.function.parameters if not p.is_zeroed]
+        self.sources = [parameter.source for parameter in parameters]
+        self.read = compile_reader(names, self.sources, trace.constants)
+        accessed = {v for op in walk(trace.function.body) for v in op.operand_values()}
+        tensors = [
+            p for p in parameters if isinstance(p.value.type, TensorType) and p.value in accessed
+        ]
+        self.names = [p.value.name for p in tensors]
+        self.tensor_sources = [p.source for p in tensors]
+        written = {value.name for value in written_tensors(trace.function)}
+        self.written = [place for place, name in enumerate(self.names) if name in written]
 
 
 class _Call:
@@ -227,24 +241,19 @@ class _Call:
         self.variant = variant
         self.launch = launch
         self.values = values
-        trace = variant.trace
-        names = derived.bound.definition.split.captured
-        parameters = [p for p in trace.function.parameters if not p.is_zeroed]
-        self.sources = [parameter.source for parameter in parameters]
-        self.read = dict(
-            zip(self.sources, compile_reader(names, self.sources, trace.constants)(*values))
+        form = derived.form(variant)
+        self.read = dict(zip(form.sources, form.read(*values)))
+        self.names, self.tensor_sources, self.written = (
+            form.names,
+            form.tensor_sources,
+            form.written,
         )
-        accessed = {v for op in walk(trace.function.body) for v in op.operand_values()}
-        tensors = [
-            p for p in parameters if isinstance(p.value.type, TensorType) and p.value in accessed
-        ]
-        self.names = [p.value.name for p in tensors]
-        self.tensor_sources = [p.source for p in tensors]
-        self.tensors: list[torch.Tensor] = [self.read[p.source] for p in tensors]
-        written = {value.name for value in written_tensors(trace.function)}
-        self.written = [place for place, name in enumerate(self.names) if name in written]
+        self.tensors: list[torch.Tensor] = [self.read[source] for source in form.tensor_sources]
         # Autograd follows views only through operations of its own: one of them is a copy.
-        self.is_copied = any(_is_view(self.tensors[place]) for place in self.written)
+        self.is_copied = any(
+            not self.tensors[place].requires_grad and self.tensors[place]._base is not None
+            for place in self.written
+        )
 
     def apply(self) -> None:
         """Launch as a node of autograd."""

@@ -21,6 +21,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.operators.operator import NAMESPACE, KernelOperator, plan_operator
 from tilesmith.operators.outline import KernelHost, result_of
+from tilesmith.operators.recorded_call import call_recorded, call_transformed
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
@@ -97,6 +98,24 @@ class GraphCalls:
             return plan.outside(*values)
         return result_of(plan.recipe, parts.tensors, new)
 
+    def call_recorded(self, values: Sequence[Any]) -> Any:
+        """The result of a call in eager mode that autograd goes back through."""
+        parts = Parts()
+        text = take_call_apart(values, self._names, self._defaults, parts)
+        operator = self._planned(text, parts).operator
+        if operator is None or operator.outline.written:
+            return self.call(values)
+        return result_of(operator.outline.recipe, parts.tensors, call_recorded(operator, parts))
+
+    def call_transformed(self, values: Sequence[Any]) -> Any:
+        """The result of a call with tensors that stand for others, as transforms make them."""
+        parts = Parts()
+        text = take_call_apart(values, self._names, self._defaults, parts)
+        operator = self._planned(text, parts).operator
+        if operator is None or operator.gradient is None:
+            return self.call(values)
+        return result_of(operator.outline.recipe, parts.tensors, call_transformed(operator, parts))
+
     def forget(self) -> None:
         """Make operators anew: the kernel is another one now."""
         self.plans = Plans()
@@ -104,6 +123,14 @@ class GraphCalls:
     def find_plan(self, text: str) -> Plan | None:
         """The plan for calls of a structure, if one was made."""
         return self.plans.__dict__.get(plan_name(text))
+
+    def _planned(self, text: str, parts: Parts) -> Plan:
+        """The plan for calls like this one, made below all modes if it is new."""
+        if self.find_plan(text) is None:
+            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
+        plan = self.find_plan(text)
+        assert plan is not None
+        return plan
 
     def plan(self, text: str, parts: Parts) -> None:
         """Make the plan for calls like this one."""
@@ -127,10 +154,7 @@ class GraphCalls:
         """The operator for such arguments; an error that says why where there is none."""
         parts = Parts()
         text = take_call_apart(args, self._names, self._defaults, parts)
-        if self.find_plan(text) is None:
-            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
-        plan = self.find_plan(text)
-        assert plan is not None
+        plan = self._planned(text, parts)
         if plan.operator is None:
             raise errors.NoOperator(function=self.kernel.name, problem=plan.obstacle)
         return plan.operator

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 import tilesmith.exc as errors
+from tilesmith.operators.gradient import Gradient
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -26,6 +27,8 @@ from tilesmith.operators.structure import (
 )
 
 NAMESPACE = "tilesmith"
+NOT_IN_TRANSFORMS = "functorch transforms"
+"""In torch's error about operators that a transform differentiates, registered gradient or not."""
 
 
 class KernelOperator:
@@ -41,32 +44,36 @@ class KernelOperator:
         written = self._written_names()
         self.definition = torch.library.custom_op(
             f"{NAMESPACE}::{name}",
-            self._run,
+            self.run,
             mutates_args=written,
             schema=self._schema(written),
         )
         self.definition.register_fake(self._fake)
         self.definition.register_vmap(self._vmap)
-        self._gradient = kernel.gradient
-        if self._gradient is not None:
-            self.definition.register_autograd(self._backward, setup_context=self._save)
+        self.gradient: OperatorGradient | None = None
+        """How its gradient is computed; None where it has none."""
+        if kernel.gradient is not None:
+            self.gradient = RegisteredGradient(kernel, kernel.gradient, self)
         elif kernel.is_derived and not written:
-            derived = DerivedOperator(kernel, f"{name}_backward", structure, self)
-            self.definition.register_autograd(derived.backward, setup_context=derived.save)
+            self.gradient = DerivedOperator(kernel, f"{name}_backward", structure, self)
+        if self.gradient is not None:
+            save = self.gradient.save
+            self.definition.register_autograd(self.gradient.backward, setup_context=save)
 
     def __call__(self, parts: Parts) -> list[torch.Tensor]:
         """The tensors that a call makes."""
-        try:
-            made = self.definition(*in_order(self._leaves, parts))
-        except RuntimeError as error:
-            if "functorch transforms" not in str(error):
-                raise
-            # torch's own: operators have no gradient there, whether one is registered or not.
-            problem = "gradients by transforms of torch.func do not go through operators"
-            raise errors.NoOperator(function=self._kernel.name, problem=problem) from error
+        made = self.definition(*self.in_order(parts))
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []
+
+    def in_order(self, parts: Parts) -> list[Any]:
+        """The arguments of the operator, of leaves sorted by kind."""
+        return in_order(self._leaves, parts)
+
+    def parts(self, leaves: Sequence[Any]) -> Parts:
+        """Leaves sorted by kind, of the arguments of the operator."""
+        return by_kind(self._leaves, leaves)
 
     def leaves(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments of the operator for arguments of the kernel.
@@ -77,7 +84,7 @@ class KernelOperator:
         parts = Parts()
         for value in args:
             take_apart(value, parts)
-        return tuple(in_order(self._leaves, parts))
+        return tuple(self.in_order(parts))
 
     def _written_names(self) -> list[str]:
         names = [name for kind, name in self._leaves if SCHEMA_TYPES[kind] == "Tensor"]
@@ -92,35 +99,29 @@ class KernelOperator:
         result = returned if self.outline.num_new == 1 else f"({returned})"
         return f"({', '.join(listed)}) -> {result}"
 
-    def _arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], Parts]:
-        parts = by_kind(self._leaves, values)
+    def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], Parts]:
+        """The arguments of the kernel, and leaves sorted by kind."""
+        parts = self.parts(values)
         return self._structure.put_together(parts), parts
+
+    def leaf_values(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """One value for each leaf, from one for each parameter of the kernel."""
+        return tuple(self._structure.leaf_values(values))
 
     def _returned(self, made: list[torch.Tensor]) -> Any:
         if self.outline.num_new == 0:
             return None
         return made[0] if self.outline.num_new == 1 else tuple(made)
 
-    def _run(self, *values: Any) -> Any:
-        args, _ = self._arguments(values)
+    def run(self, *values: Any) -> Any:
+        """Run the kernel on tensors that have memory; returns what the operator does."""
+        args, _ = self.arguments(values)
         return self._returned(made_tensors(self._kernel.run(args), self.outline))
 
     def _fake(self, *values: Any) -> Any:
-        args, _ = self._arguments(values)
+        args, _ = self.arguments(values)
         result, _ = self._kernel.run_host(args)
         return self._returned(made_tensors(result, self.outline))
-
-    def _save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        assert self._gradient is not None
-        args, parts = self._arguments(inputs)
-        made = [] if output is None else [output] if self.outline.num_new == 1 else list(output)
-        self._gradient.save(ctx, args, result_of(self.outline.recipe, parts.tensors, made))
-
-    def _backward(self, ctx: Any, *gradients: Any) -> Any:
-        assert self._gradient is not None
-        kernel = self._kernel
-        found = self._gradient.of_parameters(ctx, gradients, kernel.name, len(kernel.parameters))
-        return tuple(self._structure.leaf_values(found))
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *values: Any) -> Any:
         """One call for each element of the batch; results are stacked."""
@@ -135,6 +136,38 @@ class KernelOperator:
         return tuple(map(torch.stack, zip(*calls))), (0,) * self.outline.num_new
 
 
+class OperatorGradient(Protocol):
+    """How the gradient of an operator is computed."""
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what ``backward`` needs."""
+        ...
+
+    def backward(self, ctx: Any, *gradients: Any) -> Any:
+        """A gradient or None for each leaf, from those of the tensors that a call makes."""
+        ...
+
+
+class RegisteredGradient:
+    """What was registered for a kernel."""
+
+    def __init__(self, kernel: KernelHost, gradient: Gradient, forward: KernelOperator) -> None:
+        self._kernel, self._gradient, self._forward = kernel, gradient, forward
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Hand the arguments and the result of a call to what was registered."""
+        outline = self._forward.outline
+        args, parts = self._forward.arguments(inputs)
+        made = [] if output is None else [output] if outline.num_new == 1 else list(output)
+        self._gradient.save(ctx, args, result_of(outline.recipe, parts.tensors, made))
+
+    def backward(self, ctx: Any, *gradients: Any) -> Any:
+        """What the registered function gives."""
+        kernel = self._kernel
+        found = self._gradient.of_parameters(ctx, gradients, kernel.name, len(kernel.parameters))
+        return self._forward.leaf_values(found)
+
+
 class DerivedOperator:
     """The derived backward of an operator, as another operator: graphs go back through it too."""
 
@@ -142,6 +175,7 @@ class DerivedOperator:
         self, kernel: KernelHost, name: str, structure: Structure, forward: KernelOperator
     ) -> None:
         self._kernel = kernel
+        self.name = kernel.name
         self._structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
         self._returned = returned_tensors(forward.outline.recipe)
@@ -153,6 +187,7 @@ class DerivedOperator:
             schema=f"(Tensor?[] gradients, {', '.join(listed)}) -> Tensor[]",
         )
         self.definition.register_fake(self._fake)
+        self.definition.register_vmap(self._vmap)
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep the arguments of a call."""
@@ -163,12 +198,21 @@ class DerivedOperator:
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient for each float tensor among the leaves."""
         parts = Parts(ctx.saved_tensors, *ctx.numbers)
-        found = iter(self.definition(list(gradients), *in_order(self._leaves, parts)))
+        found = iter(self.call(gradients, in_order(self._leaves, parts)))
         tensors = iter(parts.tensors)
         return tuple(
             next(found) if SCHEMA_TYPES[kind] == "Tensor" and _is_float(next(tensors)) else None
             for kind, _ in self._leaves
         )
+
+    def call(self, gradients: Sequence[Any], leaves: Sequence[Any]) -> Sequence[torch.Tensor]:
+        """Call the operator, also under a transform that differentiates."""
+        try:
+            return self.definition(list(gradients), *leaves)
+        except RuntimeError as error:
+            if NOT_IN_TRANSFORMS not in str(error):
+                raise
+        return _FirstDerivative.apply(*gradients, *leaves, self, len(gradients))
 
     def _run(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
         parts = by_kind(self._leaves, values)
@@ -188,6 +232,42 @@ class DerivedOperator:
             for t in tensors
             if _is_float(t)
         ]
+
+    def _vmap(self, info: Any, in_dims: Sequence[Any], *values: Any) -> Any:
+        """One call for each element of the batch; gradients are stacked."""
+        (dims, *others), (gradients, *leaves) = in_dims, values
+        dims = dims if isinstance(dims, list) else [dims] * len(gradients)
+        calls = [
+            self.definition(
+                [_element(grad, dim, i) for grad, dim in zip(gradients, dims)],
+                *(_element(value, dim, i) for value, dim in zip(leaves, others)),
+            )
+            for i in range(info.batch_size)
+        ]
+        return [torch.stack(found) for found in zip(*calls)], [0] * len(calls[0])
+
+
+class _FirstDerivative(torch.autograd.Function):
+    """A backward under a transform of ``torch.func``, which would differentiate it once more."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[torch.Tensor, ...]:
+        """Call the operator, one transform further inside."""
+        *values, operator, count = inputs
+        return tuple(operator.call(values[:count], values[count:]))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Know whom an error is about."""
+        ctx.name = inputs[-2].name
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Refuse."""
+        reason = "torch.func differentiates it twice; torch.autograd can, in eager mode"
+        raise errors.AutodiffNotSupported(function=ctx.name, reason=reason)
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

@@ -87,12 +87,14 @@ class GraphKernel:
 
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
-        if is_traced() or any(map(_stands_for_another, tensors_in(args))):
+        if is_traced():
             return partial(self._in_graphs.call, args)
+        if any(map(_stands_for_another, tensors_in(args))):
+            return partial(self._in_graphs.call_transformed, args)
         if not needs_gradient(args):
             return None
         if self.gradient is not None:
-            return partial(self._in_graphs.call, args)
+            return partial(self._in_graphs.call_recorded, args)
         bound = self._bound_alone(args)
         written = None if bound is None else bound.written_arguments
         check_gradients(self.definition, written, args)
