@@ -114,7 +114,15 @@ class GraphCalls:
         operator = self._planned(text, parts).operator
         if operator is None or operator.gradient is None:
             return self.call(values)
-        return result_of(operator.outline.recipe, parts.tensors, call_transformed(operator, parts))
+        try:
+            made = call_transformed(operator, parts)
+        except TypeError as error:
+            # What torch raises where __torch_dispatch__ returns NotImplemented.
+            if "Multiple dispatch failed" not in str(error):
+                raise
+            kind = next(type(t).__name__ for t in parts.tensors if type(t) is not torch.Tensor)
+            raise errors.SubclassWithoutKernel(function=self.kernel.name, kind=kind) from error
+        return result_of(operator.outline.recipe, parts.tensors, made)
 
     def forget(self) -> None:
         """Make operators anew: the kernel is another one now."""
@@ -125,11 +133,12 @@ class GraphCalls:
         return self.plans.__dict__.get(plan_name(text))
 
     def _planned(self, text: str, parts: Parts) -> Plan:
-        """The plan for calls like this one, made below all modes if it is new."""
-        if self.find_plan(text) is None:
-            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
+        """The plan for calls like this one, which no mode watches."""
         plan = self.find_plan(text)
-        assert plan is not None
+        if plan is None:
+            self.plan(text, Parts(_shadows(parts.tensors), parts.integers, parts.floats))
+            plan = self.find_plan(text)
+            assert plan is not None
         return plan
 
     def plan(self, text: str, parts: Parts) -> None:
@@ -154,7 +163,10 @@ class GraphCalls:
         """The operator for such arguments; an error that says why where there is none."""
         parts = Parts()
         text = take_call_apart(args, self._names, self._defaults, parts)
-        plan = self._planned(text, parts)
+        if self.find_plan(text) is None:  # below all modes
+            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
+        plan = self.find_plan(text)
+        assert plan is not None
         if plan.operator is None:
             raise errors.NoOperator(function=self.kernel.name, problem=plan.obstacle)
         return plan.operator
@@ -226,10 +238,12 @@ class ProcessCalls:
 
     def _plan_on_meta(self, tensors: list[torch.Tensor], *others: Any) -> list[torch.Tensor]:
         """Host code may compute: what has memory is left alone."""
-        shadows = [
-            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors
-        ]
-        return self._plan(shadows, *others)
+        return self._plan(_shadows(tensors), *others)
+
+
+def _shadows(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of the same form without memory."""
+    return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from tilesmith.gradients.derived import DerivedBackward, derive_backward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import GraphHost
+from tilesmith.jit.shards.call import ShardedCalls, is_distributed
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
 from tilesmith.operators.graph_call import GraphCalls, process_calls
@@ -42,6 +43,11 @@ class GraphKernel:
         self._in_graphs = process_calls().add(
             name, lambda handle: GraphCalls(host, handle, defaults, rest)
         )
+
+    @cached_property
+    def _on_shards(self) -> ShardedCalls:
+        """Calls with tensors that are spread over processes."""
+        return ShardedCalls(self)
 
     def operator(self, args: tuple[Any, ...] | list[Any]) -> KernelOperator:
         """The operator of torch that calls with such arguments are in a graph."""
@@ -87,6 +93,8 @@ class GraphKernel:
 
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
+        if any(map(is_distributed, tensors_in(args))):
+            return partial(self._on_shards.call, args)
         if is_traced():
             return partial(self._in_graphs.call, args)
         if any(map(_stands_for_another, tensors_in(args))):
@@ -112,10 +120,11 @@ class GraphKernel:
 
 
 def _stands_for_another(tensor: torch.Tensor) -> bool:
-    """Whether torch made a tensor for tracing or for a transform: it has no memory of its own."""
-    is_dense = tensor.layout is torch.strided and not tensor.is_nested
-    if not is_dense or tensor.is_meta or not type(tensor).__module__.startswith("torch"):
+    """Whether operators with a tensor are its own business, or it has no memory of its own."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
         return False  # has a refusal of its own
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return True
     try:
         return tensor.numel() != 0 and tensor.untyped_storage().data_ptr() == 0
     except RuntimeError:
