@@ -73,8 +73,9 @@ def _eager_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _eager_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    numbers = {"lr": LEARNING_RATE, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY}
-    return torch.optim.AdamW(parameters, **numbers, fused=True)
+    return torch.optim.AdamW(
+        parameters, LEARNING_RATE, BETAS, EPSILON, weight_decay=DECAY, fused=True
+    )
 
 
 EAGER = Operators(

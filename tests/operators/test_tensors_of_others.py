@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.dlpack import to_dlpack
 
 import tilesmith as helion
 from examples.matmul import matmul
@@ -34,7 +35,7 @@ class Pair(torch.Tensor):
 
     @staticmethod
     def __new__(cls, first: torch.Tensor, second: torch.Tensor) -> Pair:
-        form = {"dtype": first.dtype, "device": first.device, "strides": first.stride()}
+        form: dict[str, Any] = {"dtype": first.dtype, "strides": first.stride()}
         made: Any = torch.Tensor._make_wrapper_subclass(cls, first.shape, **form)
         made.first, made.second = first, second
         return made
@@ -127,7 +128,7 @@ def test_function_modes_see_what_host_code_calls():
     ("make", "fix"),
     [
         (lambda x: x.numpy(), r"torch.from_numpy\(x\)"),
-        (lambda x: torch.utils.dlpack.to_dlpack(x), r"torch.from_dlpack\(x\)"),
+        (to_dlpack, r"torch.from_dlpack\(x\)"),
         (lambda x: np.ma.masked_array(x.numpy()), r"torch.from_dlpack\(x\)"),
     ],
     ids=["numpy", "capsule", "dlpack"],
@@ -150,7 +151,7 @@ def mesh() -> Iterator[Any]:
     dist.destroy_process_group()
 
 
-def spread(tensor: torch.Tensor, mesh: Any, placement: Any) -> DTensor:
+def spread(tensor: torch.Tensor, mesh: Any, placement: Any) -> Any:
     return DTensor.from_local(tensor, mesh, [placement])
 
 

@@ -105,7 +105,7 @@ class GraphCalls:
         operator = self._planned(text, parts).operator
         if operator is None or operator.outline.written:
             return self.call(values)
-        return result_of(operator.outline.recipe, parts.tensors, call_recorded(operator, parts))
+        return result_of(operator.outline.recipe, parts.tensors, call_recorded(operator, parts, tuple(values)))
 
     def call_transformed(self, values: Sequence[Any]) -> Any:
         """The result of a call with tensors that stand for others, as transforms make them."""

@@ -113,10 +113,18 @@ class KernelOperator:
             return None
         return made[0] if self.outline.num_new == 1 else tuple(made)
 
+    def call_kernel(self, args: tuple[Any, ...]) -> Any:
+        """The kernel's result for tensors that have memory, with gradients left to autograd."""
+        return self._kernel.run(args)
+
+    def returned(self, result: Any) -> Any:
+        """What the operator returns, of the kernel's result."""
+        return self._returned(made_tensors(result, self.outline))
+
     def run(self, *values: Any) -> Any:
         """Run the kernel on tensors that have memory; returns what the operator does."""
         args, _ = self.arguments(values)
-        return self._returned(made_tensors(self._kernel.run(args), self.outline))
+        return self.returned(self._kernel.run(args))
 
     def _fake(self, *values: Any) -> Any:
         args, _ = self.arguments(values)
@@ -143,6 +151,10 @@ class OperatorGradient(Protocol):
         """Keep what ``backward`` needs."""
         ...
 
+    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
+        """The same with arguments and result of the kernel."""
+        ...
+
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient or None for each leaf, from those of the tensors that a call makes."""
         ...
@@ -160,6 +172,10 @@ class RegisteredGradient:
         args, parts = self._forward.arguments(inputs)
         made = [] if output is None else [output] if outline.num_new == 1 else list(output)
         self._gradient.save(ctx, args, result_of(outline.recipe, parts.tensors, made))
+
+    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
+        """The same with arguments and result of the kernel."""
+        self._gradient.save(ctx, args, result)
 
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """What the registered function gives."""
@@ -194,6 +210,13 @@ class DerivedOperator:
         parts = by_kind(self._leaves, inputs)
         ctx.save_for_backward(*parts.tensors)
         ctx.numbers = parts.integers, parts.floats
+
+    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
+        """The same with arguments of the kernel."""
+        parts = Parts()
+        for value in args:
+            take_apart(value, parts)
+        self.save(ctx, tuple(in_order(self._leaves, parts)), result)
 
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient for each float tensor among the leaves."""

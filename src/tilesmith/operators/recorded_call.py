@@ -14,14 +14,35 @@ from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator
 from tilesmith.operators.structure import Parts
 
 
-class _Call(torch.autograd.Function):
-    """Takes the leaves of a call and, last, the operator: numbers of inputs are those of leaves."""
+class _RecordedCall(torch.autograd.Function):
+    """Takes the leaves of a call and, last, the call: numbers of inputs are those of leaves."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        """Run the kernel and keep what the gradient needs."""
+        operator, args = inputs[-1]
+        result = operator.call_kernel(args)
+        ctx.operator = operator
+        operator.gradient.save_call(ctx, args, result)
+        return operator.returned(result)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """A gradient for each leaf."""
+        return *ctx.operator.gradient.backward(ctx, *gradients), None
+
+
+class _TransformedCall(torch.autograd.Function):
+    """The same for tensors of transforms: what they stand for goes to the operator."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(*inputs: Any) -> Any:
-        """Run the kernel on tensors that have memory."""
+        """Call the operator, one transform further inside."""
         *leaves, operator = inputs
-        return operator.run(*leaves)
+        made = call_transformed(operator, operator.parts(leaves))
+        return made[0] if len(made) == 1 else tuple(made)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -36,22 +57,11 @@ class _Call(torch.autograd.Function):
         return *ctx.operator.gradient.backward(ctx, *gradients), None
 
 
-class _TransformedCall(_Call):
-    """The same for tensors of transforms: what they stand for goes to the operator."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*inputs: Any) -> Any:
-        """Call the operator, one transform further inside."""
-        *leaves, operator = inputs
-        made = call_transformed(operator, operator.parts(leaves))
-        return made[0] if len(made) == 1 else tuple(made)
-
-
-def call_recorded(operator: KernelOperator, parts: Parts) -> list[torch.Tensor]:
+def call_recorded(
+    operator: KernelOperator, parts: Parts, args: tuple[Any, ...]
+) -> list[torch.Tensor]:
     """The tensors that a call in eager mode makes; autograd goes back through it."""
-    return _as_list(_Call.apply(*operator.in_order(parts), operator))
+    return _as_list(_RecordedCall.apply(*operator.in_order(parts), (operator, args)))
 
 
 def call_transformed(operator: KernelOperator, parts: Parts) -> list[torch.Tensor]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,7 +20,7 @@ from examples.models.operators import KERNELS
 from examples.models.transformer import SMALL, Transformer, tokens_of_steps
 
 
-def spread(model: Transformer, kind: str) -> nn.Module:
+def spread(model: Transformer, kind: str) -> Any:
     """The model as FSDP2 or DDP train it."""
     if kind == "ddp":
         return DistributedDataParallel(model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -47,7 +47,7 @@ class GraphKernel:
     @cached_property
     def _on_shards(self) -> ShardedCalls:
         """Calls with tensors that are spread over processes."""
-        return ShardedCalls(self)
+        return ShardedCalls(cast("Any", self))
 
     def operator(self, args: tuple[Any, ...] | list[Any]) -> KernelOperator:
         """The operator of torch that calls with such arguments are in a graph."""
@@ -93,13 +93,14 @@ class GraphKernel:
 
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
-        if any(map(is_distributed, tensors_in(args))):
+        tensors = list(tensors_in(args))
+        if any(map(is_distributed, tensors)):
             return partial(self._on_shards.call, args)
         if is_traced():
             return partial(self._in_graphs.call, args)
-        if any(map(_stands_for_another, tensors_in(args))):
+        if any(map(_stands_for_another, tensors)):
             return partial(self._in_graphs.call_transformed, args)
-        if not needs_gradient(args):
+        if not needs_gradient(tensors):
             return None
         if self.gradient is not None:
             return partial(self._in_graphs.call_recorded, args)
@@ -123,12 +124,16 @@ def _stands_for_another(tensor: torch.Tensor) -> bool:
     """Whether operators with a tensor are its own business, or it has no memory of its own."""
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
         return False  # has a refusal of its own
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+    if _dispatch_of(type(tensor)) is not _dispatch_of(torch.Tensor):
         return True
     try:
         return tensor.numel() != 0 and tensor.untyped_storage().data_ptr() == 0
     except RuntimeError:
         return True
+
+
+def _dispatch_of(kind: Any) -> Any:
+    return kind.__torch_dispatch__
 
 
 def check_gradients(

@@ -22,6 +22,8 @@ from tilesmith.jit.shards.plan import NotShardedError, shard_results
 
 def is_distributed(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a ``DTensor``; whoever has one has loaded its module."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        return False
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
@@ -66,7 +68,8 @@ class ShardedCalls:
                 if tensor is shard:
                     return whole
             options = {"run_check": False, "shape": form.shape, "stride": form.strides}
-            return type(tensors[0]).from_local(tensor, mesh, form.placements, **options)
+            kind: Any = type(tensors[0])
+            return kind.from_local(tensor, mesh, form.placements, **options)
 
         return map_tensors(result, distributed)
 

@@ -29,7 +29,7 @@ from tilesmith.runtime.arguments import compile_guard, compile_reader
 
 META = torch.device("meta")
 _LENGTHS = (7, 11)
-"""Of sharded dimensions, while looking; 0 and 1 are compiled apart, and others have rarely these."""
+"""Of sharded dimensions, while looking: 0 and 1 are compiled apart, others rarely have these."""
 Sharded = Mapping[int, int]
 """Numbers of tensors among the arguments, and which of their dimensions is sharded."""
 
