@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 
 def kind_of(value: object) -> str:
@@ -83,7 +84,7 @@ _CONVERSIONS = (
 """Attributes by which a foreign array is known, and what makes a tensor of it."""
 
 
-def conversion_of(value: object, name: str) -> dict[str, str]:
+def conversion_of(value: object, name: str) -> dict[str, Any]:
     """How to make a tensor of an array of another library, as part of an error; else nothing."""
     module = type(value).__module__
     function = next((call for mark, call in _CONVERSIONS if hasattr(value, mark)), "")

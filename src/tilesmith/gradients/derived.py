@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -53,6 +53,11 @@ class Bound(Protocol):
     @property
     def specialization(self) -> Specialization:
         """Its traces."""
+        ...
+
+    @property
+    def written_arguments(self) -> Collection[int]:
+        """Positions of arguments whose memory it stores into."""
         ...
 
     def call_with(self, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]) -> Any:
@@ -139,13 +144,21 @@ class DerivedBackward:
             return self.bound.call_with(wrap, args)
 
     def run(
-        self, inputs: Sequence[Any], grad_outputs: Sequence[torch.Tensor | None]
+        self,
+        inputs: Sequence[Any],
+        grad_outputs: Sequence[torch.Tensor | None],
+        grad_written: Sequence[torch.Tensor | None] = (),
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradient of each tensor among the inputs; None of one without floats.
 
-        ``grad_outputs`` has the cotangent of each tensor that the kernel returns, or None.
+        ``grad_outputs`` has the cotangent of each tensor that the kernel returns, or None;
+        ``grad_written`` those of what it writes among the inputs.
         """
-        leaves = [_leaf(value) for value in inputs]
+        places = sorted(self.bound.written_arguments) if grad_written else []
+        leaves = [
+            value.detach().clone() if place in places else _leaf(value)
+            for place, value in enumerate(inputs)
+        ]
         outputs = list(tensors_in(self.call(*leaves)))
         if len(grad_outputs) > len(outputs):
             reason = f"it gives {len(outputs)} tensors, and {len(grad_outputs)} gradients are given"
@@ -156,8 +169,10 @@ class DerivedBackward:
             for output, grad in zip(outputs, grad_outputs)
             if grad is not None and output.requires_grad
         ]
+        changed = zip((leaves[place] for place in places), grad_written)
+        pairs += [(leaf, grad) for leaf, grad in changed if grad is not None and leaf.requires_grad]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        wanted = [leaf for leaf in tensors if leaf.requires_grad]
+        wanted = [leaf for leaf in tensors if leaf.requires_grad and leaf.is_leaf]
         found = torch.autograd.grad(
             [output for output, _ in pairs], wanted, [grad for _, grad in pairs], allow_unused=True
         )

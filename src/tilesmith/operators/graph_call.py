@@ -103,16 +103,18 @@ class GraphCalls:
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
         operator = self._planned(text, parts).operator
-        if operator is None or operator.outline.written:
+        if operator is None or operator.outline.written or operator.outline.num_views:
             return self.call(values)
-        return result_of(operator.outline.recipe, parts.tensors, call_recorded(operator, parts, tuple(values)))
+        return result_of(
+            operator.outline.recipe, parts.tensors, call_recorded(operator, parts, tuple(values))
+        )
 
     def call_transformed(self, values: Sequence[Any]) -> Any:
         """The result of a call with tensors that stand for others, as transforms make them."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
         operator = self._planned(text, parts).operator
-        if operator is None or operator.gradient is None:
+        if operator is None or operator.gradient is None or operator.outline.num_views:
             return self.call(values)
         try:
             made = call_transformed(operator, parts)
@@ -133,12 +135,15 @@ class GraphCalls:
         return self.plans.__dict__.get(plan_name(text))
 
     def _planned(self, text: str, parts: Parts) -> Plan:
-        """The plan for calls like this one, which no mode watches."""
+        """The plan for calls like this one: made below all modes, and by no subclass."""
+        if self.find_plan(text) is None:
+            if all(type(tensor).__module__.startswith("torch") for tensor in parts.tensors):
+                leaves = parts.tensors, parts.integers, parts.floats
+                torch.ops.tilesmith.plan(*leaves, self.handle, text)
+            else:
+                self.plan(text, Parts(_shadows(parts.tensors), parts.integers, parts.floats))
         plan = self.find_plan(text)
-        if plan is None:
-            self.plan(text, Parts(_shadows(parts.tensors), parts.integers, parts.floats))
-            plan = self.find_plan(text)
-            assert plan is not None
+        assert plan is not None
         return plan
 
     def plan(self, text: str, parts: Parts) -> None:
@@ -163,10 +168,7 @@ class GraphCalls:
         """The operator for such arguments; an error that says why where there is none."""
         parts = Parts()
         text = take_call_apart(args, self._names, self._defaults, parts)
-        if self.find_plan(text) is None:  # below all modes
-            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
-        plan = self.find_plan(text)
-        assert plan is not None
+        plan = self._planned(text, parts)
         if plan.operator is None:
             raise errors.NoOperator(function=self.kernel.name, problem=plan.obstacle)
         return plan.operator
@@ -229,7 +231,7 @@ class ProcessCalls:
             torch.ops.tilesmith.plan(*given)
         plan = calls.find_plan(structure)
         assert plan is not None
-        return [] if plan.operator is None else plan.operator(Parts(*leaves))
+        return [] if plan.operator is None else plan.operator.with_views(Parts(*leaves))
 
     def _plan(self, *given: Any) -> list[torch.Tensor]:
         *leaves, kernel, structure = given

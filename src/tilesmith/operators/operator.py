@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.operators.gradient import Gradient
+from tilesmith.operators.gradient import Gradient, needs_gradient
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -16,6 +16,7 @@ from tilesmith.operators.outline import (
     outline_call,
     result_of,
     returned_tensors,
+    views_in,
 )
 from tilesmith.operators.structure import (
     SCHEMA_TYPES,
@@ -48,24 +49,37 @@ class KernelOperator:
             mutates_args=written,
             schema=self._schema(written),
         )
-        self.definition.register_fake(self._fake)
+        self.definition.register_fake(self.fake)
         self.definition.register_vmap(self._vmap)
         self.gradient: OperatorGradient | None = None
         """How its gradient is computed; None where it has none."""
-        if kernel.gradient is not None:
+        self._functional: FunctionalOperator | None = None
+        if kernel.gradient is not None and not written:
             self.gradient = RegisteredGradient(kernel, kernel.gradient, self)
-        elif kernel.is_derived and not written:
+        elif kernel.gradient is None and kernel.is_derived:
             self.gradient = DerivedOperator(kernel, f"{name}_backward", structure, self)
-        if self.gradient is not None:
+        if self.gradient is not None and written:
+            self._functional = FunctionalOperator(self, f"{name}_functional", self.gradient)
+        elif self.gradient is not None:
             save = self.gradient.save
             self.definition.register_autograd(self.gradient.backward, setup_context=save)
 
     def __call__(self, parts: Parts) -> list[torch.Tensor]:
         """The tensors that a call makes."""
+        if self._functional is not None and needs_gradient(parts.tensors):
+            return self._functional(parts)
         made = self.definition(*self.in_order(parts))
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []
+
+    def with_views(self, parts: Parts) -> list[torch.Tensor]:
+        """The tensors that a call makes, then views of arguments as host code takes them."""
+        made = self(parts)
+        if self.outline.num_views == 0:
+            return made
+        result, _ = self._kernel.run_host(self._structure.put_together(parts))
+        return [*made, *views_in(result, self.outline)]
 
     def in_order(self, parts: Parts) -> list[Any]:
         """The arguments of the operator, of leaves sorted by kind."""
@@ -85,6 +99,10 @@ class KernelOperator:
         for value in args:
             take_apart(value, parts)
         return tuple(self.in_order(parts))
+
+    def schema_of_leaves(self) -> str:
+        """The arguments as a schema has them, none of them written."""
+        return ", ".join(f"{SCHEMA_TYPES[kind]} {leaf}" for kind, leaf in self._leaves)
 
     def _written_names(self) -> list[str]:
         names = [name for kind, name in self._leaves if SCHEMA_TYPES[kind] == "Tensor"]
@@ -126,7 +144,8 @@ class KernelOperator:
         args, _ = self.arguments(values)
         return self.returned(self._kernel.run(args))
 
-    def _fake(self, *values: Any) -> Any:
+    def fake(self, *values: Any) -> Any:
+        """What the operator returns, without launches."""
         args, _ = self.arguments(values)
         result, _ = self._kernel.run_host(args)
         return self._returned(made_tensors(result, self.outline))
@@ -142,6 +161,53 @@ class KernelOperator:
         if self.outline.num_new == 1:
             return torch.stack(calls), 0
         return tuple(map(torch.stack, zip(*calls))), (0,) * self.outline.num_new
+
+
+class FunctionalOperator:
+    """An operator that writes, as one that returns what it would have written.
+
+    torch differentiates through those only; what it returns is then copied to where it belongs.
+    """
+
+    def __init__(self, forward: KernelOperator, name: str, gradient: OperatorGradient) -> None:
+        self._forward = forward
+        self._written = sorted(forward.outline.written)
+        count = forward.outline.num_new + len(self._written)
+        returned = ", ".join(["Tensor"] * count)
+        self.definition = torch.library.custom_op(
+            f"{NAMESPACE}::{name}",
+            self._run,
+            mutates_args=(),
+            schema=f"({forward.schema_of_leaves()}) -> ({returned})",
+        )
+        self.definition.register_fake(self._fake)
+        self.definition.register_autograd(gradient.backward, setup_context=gradient.save)
+
+    def __call__(self, parts: Parts) -> list[torch.Tensor]:
+        """The tensors that a call makes; what it writes is changed."""
+        found = self.definition(*self._forward.in_order(parts))
+        made = [found] if isinstance(found, torch.Tensor) else list(found)
+        count = self._forward.outline.num_new
+        for number, changed in zip(self._written, made[count:]):
+            parts.tensors[number].copy_(changed)
+        return made[:count]
+
+    def _run(self, *values: Any) -> Any:
+        parts = self._forward.parts(values)
+        for number in self._written:
+            parts.tensors[number] = parts.tensors[number].clone()
+        made = self._forward.run(*self._forward.in_order(parts))
+        return self._all(made, [parts.tensors[number] for number in self._written])
+
+    def _fake(self, *values: Any) -> Any:
+        tensors = self._forward.parts(values).tensors
+        made = self._forward.fake(*values)
+        return self._all(made, [torch.empty_like(tensors[number]) for number in self._written])
+
+    def _all(self, made: Any, changed: list[torch.Tensor]) -> Any:
+        new = [] if made is None else [made] if isinstance(made, torch.Tensor) else list(made)
+        found = [*new, *changed]
+        return found[0] if len(found) == 1 else tuple(found)
 
 
 class OperatorGradient(Protocol):
@@ -194,13 +260,13 @@ class DerivedOperator:
         self.name = kernel.name
         self._structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
+        self._outline = forward.outline
         self._returned = returned_tensors(forward.outline.recipe)
-        listed = [f"{SCHEMA_TYPES[kind]} {leaf}" for kind, leaf in self._leaves]
         self.definition = torch.library.custom_op(
             f"{NAMESPACE}::{name}",
             self._run,
             mutates_args=(),
-            schema=f"(Tensor?[] gradients, {', '.join(listed)}) -> Tensor[]",
+            schema=f"(Tensor?[] gradients, {forward.schema_of_leaves()}) -> Tensor[]",
         )
         self.definition.register_fake(self._fake)
         self.definition.register_vmap(self._vmap)
@@ -208,6 +274,14 @@ class DerivedOperator:
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep the arguments of a call."""
         parts = by_kind(self._leaves, inputs)
+        places = [i for i, (kind, _) in enumerate(self._leaves) if SCHEMA_TYPES[kind] == "Tensor"]
+        for number in self._outline.written:
+            if ctx.needs_input_grad[places[number]]:
+                reason = f"`{self._leaves[places[number]][1]}`, of which a gradient is wanted, is"
+                reason += " changed in place"
+                raise errors.AutodiffNotSupported(function=self.name, reason=reason)
+            # It will have been changed by then; no gradient depends on what it held.
+            parts.tensors[number] = torch.empty_like(parts.tensors[number])
         ctx.save_for_backward(*parts.tensors)
         ctx.numbers = parts.integers, parts.floats
 
@@ -241,7 +315,7 @@ class DerivedOperator:
         parts = by_kind(self._leaves, values)
         args = self._structure.put_together(parts)
         given = [None if number is None else gradients[number] for number in self._returned]
-        found = self._kernel.run_backward(args, given)
+        found = self._kernel.run_backward(args, given, gradients[self._outline.num_new :])
         return [
             torch.zeros_like(tensor) if grad is None else grad.contiguous()
             for tensor, grad in zip(parts.tensors, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from tilesmith.frontend.containers import tensors_in
 from tilesmith.gradients.derived import DerivedBackward, derive_backward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.graphs.host import GraphHost
+from tilesmith.jit.graphs.host import Gradients, GraphHost
 from tilesmith.jit.shards.call import ShardedCalls, is_distributed
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
@@ -85,11 +85,9 @@ class GraphKernel:
             raise errors.AutodiffNotSupported(function=self.definition.name, reason=SEVERAL)
         return self._derived(bound).source
 
-    def run_backward(
-        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
-    ) -> Sequence[torch.Tensor | None]:
+    def run_backward(self, args: tuple[Any, ...], *gradients: Gradients) -> Gradients:
         """The derived gradient of each tensor argument, for those of the returned tensors."""
-        return self._derived(self._bound_alone(args)).run(args, gradients)
+        return self._derived(self._bound_alone(args)).run(args, *gradients)
 
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
