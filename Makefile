@@ -103,6 +103,9 @@ docs: $(READY_DEV)
 ops: $(READY_DEV)
 	$(PYTHON) -m tools.op_table
 
+torch-table: $(READY_DEV)
+	$(PYTHON) -m tools.torch_table
+
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
