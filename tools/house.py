@@ -34,6 +34,7 @@ NEW_ROOMS = (
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",
     "tilesmith/jit/output",
+    "tilesmith/jit/shards",
     "tilesmith/jit/staging",
 )
 """Capabilities that came later, inside the room they belong to: counted apart from it."""

@@ -107,21 +107,24 @@ def packaged(use: Use) -> None:
     """AOTInductor: compiled ahead of time, packaged, loaded."""
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "model.pt2")
-        torch._inductor.aoti_compile_and_package(_exported(use), package_path=path)
-        use.run(torch._inductor.aoti_load_package(path))
+        torch._inductor.aoti_compile_and_package(  # noqa: TID251
+            _exported(use), package_path=path
+        )
+        use.run(torch._inductor.aoti_load_package(path))  # noqa: TID251
 
 
 def traced_by_fx(use: Use) -> None:
     """``make_fx``: one node of the kernel's own."""
     mode = "symbolic" if use.is_dynamic or len(use.sizes) > 1 else "fake"
-    graph = make_fx(lambda x: use(x), tracing_mode=mode)(use.rows(use.sizes[0]))
+    graph = make_fx(lambda x: use(x), tracing_mode=mode)(use.rows(use.sizes[0]))  # noqa: PLW0108
     assert "torch.ops.tilesmith.row_softmax" in graph.code
     use.run(graph)
 
 
 def traced_by_jit(use: Use) -> None:
     """``torch.jit.trace``."""
-    use.run(torch.jit.trace(use.__call__, (use.rows(use.sizes[0]),)))
+    traced: Any = torch.jit.trace(use.__call__, (use.rows(use.sizes[0]),))
+    use.run(traced)
 
 
 def on_fake_tensors(use: Use) -> None:

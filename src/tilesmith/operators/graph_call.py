@@ -19,12 +19,83 @@ from weakref import WeakValueDictionary
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.operators.operator import NAMESPACE, KernelOperator, plan_operator
+from tilesmith.operators.operator import (
+    NAMESPACE,
+    NOT_IN_TRANSFORMS,
+    KernelOperator,
+    plan_operator,
+)
 from tilesmith.operators.outline import KernelHost, result_of
-from tilesmith.operators.recorded_call import call_recorded, call_transformed
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
+
+
+class _RecordedCall(torch.autograd.Function):
+    """A call in eager mode: through torch's dispatcher it would cost several times as much.
+
+    Takes the leaves of a call and, last, the call: numbers of inputs are those of leaves.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        """Run the kernel and keep what the gradient needs."""
+        operator, args = inputs[-1]
+        result = operator.call_kernel(args)
+        ctx.operator = operator
+        operator.gradient.save_call(ctx, args, result)
+        return operator.returned(result)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """A gradient for each leaf."""
+        return *ctx.operator.gradient.backward(ctx, *gradients), None
+
+
+class _TransformedCall(torch.autograd.Function):
+    """The same for tensors of transforms: what they stand for goes to the operator."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> Any:
+        """Call the operator, one transform further inside."""
+        *leaves, operator = inputs
+        made = _call_transformed(operator, operator.parts(leaves))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what the gradient needs."""
+        *leaves, operator = inputs
+        ctx.operator = operator
+        operator.gradient.save(ctx, tuple(leaves), output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """A gradient for each leaf."""
+        return *ctx.operator.gradient.backward(ctx, *gradients), None
+
+
+def _call_recorded(
+    operator: KernelOperator, parts: Parts, args: tuple[Any, ...]
+) -> list[torch.Tensor]:
+    """The tensors that a call in eager mode makes; autograd goes back through it."""
+    return _as_list(_RecordedCall.apply(*operator.in_order(parts), (operator, args)))
+
+
+def _call_transformed(operator: KernelOperator, parts: Parts) -> list[torch.Tensor]:
+    """The same under transforms of ``torch.func``."""
+    try:
+        return operator(parts)
+    except RuntimeError as error:
+        if NOT_IN_TRANSFORMS not in str(error):
+            raise
+    return _as_list(_TransformedCall.apply(*operator.in_order(parts), operator))
+
+
+def _as_list(made: Any) -> list[torch.Tensor]:
+    return list(made) if isinstance(made, tuple) else [made]
 
 
 class Plan:
@@ -106,7 +177,7 @@ class GraphCalls:
         if operator is None or operator.outline.written or operator.outline.num_views:
             return self.call(values)
         return result_of(
-            operator.outline.recipe, parts.tensors, call_recorded(operator, parts, tuple(values))
+            operator.outline.recipe, parts.tensors, _call_recorded(operator, parts, tuple(values))
         )
 
     def call_transformed(self, values: Sequence[Any]) -> Any:
@@ -117,7 +188,7 @@ class GraphCalls:
         if operator is None or operator.gradient is None or operator.outline.num_views:
             return self.call(values)
         try:
-            made = call_transformed(operator, parts)
+            made = _call_transformed(operator, parts)
         except TypeError as error:
             # What torch raises where __torch_dispatch__ returns NotImplemented.
             if "Multiple dispatch failed" not in str(error):

@@ -1,33 +1,43 @@
 """Whether a kernel is right on shards, and how its results are then sharded.
 
 One dimension of some arguments is sharded. Every loop axis that indexes it must have independent
-tiles (``independence.py``) and go over the whole dimension; every other tensor that such an
-axis indexes is sharded along with it. Where that does not work out, the reason is given.
+tiles and go over the whole dimension; every other tensor that such an axis indexes is sharded along
+with it. Where that does not work out, the reason is given. Tiles are independent if where they
+stand is used to index tensors and for nothing else, if their lanes never meet, and if
+everything is stored at the tile's own place: that is read off the trace, not guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Any
 
 import torch
 
+from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.frontend.trace import TraceRequest
-from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.axis_roles import Role
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full, TileIndex
+from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traversal import definitions, walk
-from tilesmith.ir.types import Value
+from tilesmith.ir.types import TileType, Value
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.shards.host_runs import HostComputesError, HostRun, run_host, shadow
-from tilesmith.jit.shards.independence import GridAxis, accesses_of, find_axes
 from tilesmith.runtime.arguments import compile_guard, compile_reader
 
 META = torch.device("meta")
+_APART = (Role.KEPT, Role.REPEATED)
+_PLACES = (TileIndex, ExpandDims, Broadcast, Cast)
+"""Ops that hand on where a tile stands."""
 _LENGTHS = (7, 11)
 """Of sharded dimensions, while looking: 0 and 1 are compiled apart, others rarely have these."""
 Sharded = Mapping[int, int]
@@ -45,6 +55,114 @@ class _Base:
     tensor: torch.Tensor
     is_flat: bool = False
     """Device code sees its elements in one line."""
+
+
+@dataclass(eq=False)
+class GridAxis:
+    """One axis of a top-level loop, by the value that is the first index of its tiles."""
+
+    begin: Value
+    low: Value
+    high: Value
+    """The range it goes over."""
+    block: str
+    """Empty where it goes over single indices."""
+    problem: str = ""
+    """Why its tiles are not independent; empty if they are."""
+    accesses: dict[tuple[Operation, int], Value] = field(default_factory=dict)
+    """Accesses that it indexes, along which dimension, and their tensors."""
+
+    def refuse(self, problem: str) -> None:
+        """Note why its tiles are not independent; the first reason counts."""
+        self.problem = self.problem or problem
+
+
+def find_axes(function: Function) -> list[GridAxis]:
+    """The axes of all top-level loops."""
+    found: list[GridAxis] = []
+    has_barriers = False
+    for op in function.body.ops:
+        has_barriers = has_barriers or isinstance(op, (GridBarrier, GroupBarrier))
+        if isinstance(op, Grid):
+            found += _GridReader(op).axes
+    for axis in found:
+        if has_barriers:
+            axis.refuse("its programs wait for each other")
+    return found
+
+
+def accesses_of(function: Function, tensor: Value) -> list[Operation]:
+    """All ops that read or write a tensor."""
+    ops = (op for op in walk(function.body) if isinstance(op, (Load, Store, Atomic)))
+    return [op for op in ops if op.tensor is tensor]
+
+
+class _GridReader:
+    """Reads one top-level loop."""
+
+    def __init__(self, grid: Grid) -> None:
+        ranges = zip(grid.body.args, grid.begins, grid.ends, grid.blocks)
+        self.axes = [GridAxis(begin, low, high, block) for begin, low, high, block in ranges]
+        self._places: dict[Value, GridAxis] = {axis.begin: axis for axis in self.axes}
+        """Values that say where the tile of an axis stands, and nothing else."""
+        for op in walk(grid.body):
+            self._read(op)
+
+    def _read(self, op: Operation) -> None:
+        self._read_lanes(op)
+        if isinstance(op, (Load, Store, Atomic)):
+            self._read_access(op)
+            return
+        if isinstance(op, _PLACES):
+            (source,) = op.operand_values()
+            axis = self._places.get(source)
+            if axis is not None:
+                self._places[op.results[0]] = axis
+            return
+        self._refuse_places(op, op.operand_values())
+
+    def _refuse_places(self, op: Operation, values: Iterator[Value]) -> None:
+        for value in values:
+            axis = self._places.get(value)
+            if axis is not None:
+                axis.refuse(f"{_line(op)} computes with the position of a tile")
+
+    def _read_access(self, op: Load | Store | Atomic) -> None:
+        if is_elsewhere(op):
+            for axis in self.axes:
+                axis.refuse(f"{_line(op)} goes to computed addresses")
+        found = [self._places.get(index) for index in op.indices]
+        for dim, axis in enumerate(found):
+            if axis is not None:
+                axis.accesses[op, dim] = op.tensor
+                if found.count(axis) > 1:
+                    axis.refuse(f"{_line(op)} has one tile twice")
+        others = (v for v in op.operand_values() if v is not op.tensor and v not in op.indices)
+        self._refuse_places(op, others)
+        if not isinstance(op, Load):
+            for axis in self.axes:
+                if axis not in found:
+                    axis.refuse(f"{_line(op)} stores to `{op.tensor.name}` from all of its tiles")
+
+    def _read_lanes(self, op: Operation) -> None:
+        """Refuse axes whose lanes meet in an op."""
+        if isinstance(op, Yield):
+            return
+        for value, roles in zip(op.operand_values(), op.axis_roles()):
+            if not isinstance(value.type, TileType):
+                continue
+            for dim, role in zip(value.type.shape, roles):
+                if role.role not in _APART:
+                    self._refuse_dim(op, dim.factors)
+
+    def _refuse_dim(self, op: Operation, factors: tuple[int | str, ...]) -> None:
+        for axis in self.axes:
+            if axis.block and axis.block in factors:
+                axis.refuse(f"{_line(op)} computes with several elements of a tile together")
+
+
+def _line(op: Operation) -> str:
+    return f"line {op.loc.line}" if op.loc.line else f"`{op.name}`"
 
 
 def shard_results(
@@ -196,10 +314,14 @@ class _Closure:
     def result_dims(self) -> Iterator[int | None]:
         """For each tensor that is returned, its sharded dimension."""
         known = [*self._runs[0].arguments, *(base.tensor for base in self._bases.values())]
-        for tensor in tensors_in(self._runs[0].result):
-            if not any(tensor is other for other in known):
+        for tensor, other in zip(*(tensors_in(run.result) for run in self._runs)):
+            if not any(tensor is seen for seen in known):
                 raise NotShardedError("it returns a view of what device code has written")
-            yield self.dims.get(id(tensor))
+            dim = self.dims.get(id(tensor))
+            changed = [i for i, n in enumerate(tensor.shape) if n != other.shape[i]]
+            if changed != ([] if dim is None else [dim]):
+                raise NotShardedError("the shape of a result follows from the sharded size")
+            yield dim
 
 
 def _trace(definition: KernelDefinition, args: tuple[Any, ...]) -> Variant:
