@@ -36,14 +36,14 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 80_900,
-    "files in src": 426,
+    "lines in src": 81_850,
+    "files in src": 430,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
     "modules with one importer": 82,
     "folders with more than 25 files": 0,
-    "unused symbols (vulture)": 1,
+    "unused symbols (vulture)": 3,
 }
 """The table of decision 0022."""
