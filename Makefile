@@ -9,6 +9,7 @@
 # make format       rewrite files the way `make check` wants them
 # make golden       accept the present output as the expected output, then read the diff
 # make ops          try every torch function on every backend; write docs/ops.md
+# make torch-table  use a kernel through every feature of torch; write docs/torch.md
 # make clean        remove everything made by the above
 #
 # `make <target> PYTHON=python3` uses that interpreter as it is: nothing is created or installed.
@@ -37,7 +38,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops clean fuzz fuzz-score
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table clean fuzz fuzz-score
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -102,6 +103,9 @@ docs: $(READY_DEV)
 
 ops: $(READY_DEV)
 	$(PYTHON) -m tools.op_table
+
+torch-table: $(READY_DEV)
+	$(PYTHON) -m tools.torch_table
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis \

@@ -37,6 +37,7 @@ NEW_ROOMS = (
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",
     "tilesmith/jit/output",
+    "tilesmith/jit/shards",
     "tilesmith/jit/staging",
     "tilesmith/jit/typed",
     "tilesmith/jit/visible",

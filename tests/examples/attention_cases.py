@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from examples import attention, blackwell_attention, flex_attention, fp8_attention, xsa
+from examples import (
+    attention,
+    blackwell_attention,
+    causal_attention,
+    flex_attention,
+    fp8_attention,
+    xsa,
+)
 from tests.examples.case import Args, Case, Size, blocks, keys, tensors
 from tilesmith.numerics.inputs import random_tensor
 
@@ -26,6 +33,13 @@ def heads_with_bias(size: Size, dtype: torch.dtype, device: str) -> Args:
 def gradient_inputs(size: Size, dtype: torch.dtype, device: str) -> Args:
     q, k, v = flat_heads(size, dtype, device)
     out, lse = attention.reference_fwd(q, k, v)
+    grad_out = random_tensor(q.shape, dtype, seed=9, device=device)
+    return grad_out, q, k, v, out.to(dtype), lse.float()
+
+
+def causal_gradient_inputs(size: Size, dtype: torch.dtype, device: str) -> Args:
+    q, k, v = flat_heads(size, dtype, device)
+    out, lse = causal_attention.reference_fwd(q, k, v)
     grad_out = random_tensor(q.shape, dtype, seed=9, device=device)
     return grad_out, q, k, v, out.to(dtype), lse.float()
 
@@ -67,6 +81,10 @@ ATTENTION: tuple[Case, ...] = (
     # Scores are the difference of two sums; their gradient is rounded before its products.
     Case("attention_bwd", attention.attention_bwd, gradient_inputs, attention.reference_bwd,
          blocks(1, 16, 16, 1, 16, 16), HEADS, keys, (2, 2, 2)),
+    Case("causal_fwd", causal_attention.causal_fwd, flat_heads, causal_attention.reference_fwd,
+         blocks(1, 16, 16), SQUARES, keys, (1, 0)),
+    Case("causal_bwd", causal_attention.causal_bwd, causal_gradient_inputs,
+         causal_attention.reference_bwd, blocks(1, 16, 16, 1, 16, 16), SQUARES, keys, (2, 2, 2)),
     Case("blackwell_attention", blackwell_attention.blackwell_attention, flat_heads,
          blackwell_attention.reference, blocks(16, 16), HEADS, keys, ONCE),
     Case("xsa", xsa.xsa, flat_heads, xsa.reference, blocks(1, 16, 16), SQUARES, keys, (2,)),

@@ -83,6 +83,12 @@ def labelled_logits(size: Size, dtype: torch.dtype, device: str) -> Args:
     return logits, (torch.arange(rows, device=device) * 7 + 3) % classes
 
 
+def loss_gradient_inputs(size: Size, dtype: torch.dtype, device: str) -> Args:
+    logits, labels = labelled_logits(size, dtype, device)
+    lse = torch.logsumexp(logits.double(), -1).float()
+    return random_tensor(size[:1], torch.float32, seed=5, device=device), logits, labels, lse
+
+
 def factors(size: Size, dtype: torch.dtype, device: str) -> Args:
     m, n, k = size
     return tensors((m, k), (k, n), dtype=dtype, device=device)
@@ -190,6 +196,10 @@ FOUNDING: tuple[Case, ...] = (
     Case("rms_norm", rms_norm.rms_norm, plane_and_row, rms_norm.reference, blocks(16), ROWS, last),
     Case("cross_entropy", cross_entropy.cross_entropy, labelled_logits, cross_entropy.reference,
          blocks(16), LOSSES, last),
+    Case("cross_entropy_fwd", cross_entropy.cross_entropy_fwd, labelled_logits,
+         cross_entropy.reference_fwd, blocks(16), LOSSES, last),
+    Case("cross_entropy_bwd", cross_entropy.cross_entropy_bwd, loss_gradient_inputs,
+         cross_entropy.reference_bwd, blocks(16, 16), LOSSES, last),
     Case("matmul", matmul.matmul, factors, matmul.reference, blocks(16, 16, 16), PRODUCTS, last),
     Case("matmul_transposed", matmul.matmul, factors_with_second_transposed, matmul.reference,
          blocks(16, 16, 16), PRODUCTS, last),

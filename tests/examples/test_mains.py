@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(
     path
     for path in (ROOT / "examples").rglob("*.py")
-    if path.stem != "demo" and "def main(" in path.read_text()
+    if path.stem != "demo" and path.parent.stem != "models" and "def main(" in path.read_text()
 )
 
 

@@ -96,3 +96,15 @@ def softmax_backward(grad: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 def fresh(function: Any, **settings: Any) -> Any:
     """A kernel that was never called."""
     return helion.kernel(function, **settings)
+
+
+def square_into(x: torch.Tensor, out: torch.Tensor) -> None:
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * x[tile]
+
+
+def two_views(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] + 1
+    return out.view(2, -1), out.view(-1, 2)

@@ -146,6 +146,72 @@ def test_gradients_by_a_call():
         helion.experimental.backward(kernel, (grad, grad), x)
 
 
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
+def test_what_is_written_has_a_gradient(backend: str | None):
+    torch.compiler.reset()
+    kernel = kernels.fresh(kernels.square_into)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        kernel(x * 2, out)
+        return (out * 3).sum()
+
+    compiled = function
+    if backend is not None:
+        compiled = torch.compile(function, backend=backend, fullgraph=True)
+    for size in (6, 7):
+        x = torch.randn(size, requires_grad=True)
+        compiled(x).backward()
+        torch.testing.assert_close(x.grad, 24 * x.detach())
+
+
+def test_what_is_changed_in_a_graph_and_has_a_gradient_is_refused():
+    torch.compiler.reset()
+    kernel = kernels.fresh(kernels.square_into)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out = x * 1
+        kernel(x, out)
+        return out.sum()
+
+    with pytest.raises(
+        Exception, match="`out`, of which a gradient is wanted, is changed in place"
+    ):
+        torch.compile(function, backend="aot_eager")(torch.randn(6, requires_grad=True))
+
+
+@pytest.mark.parametrize("is_derived", [False, True], ids=["registered", "derived"])
+def test_transforms_of_torch_func(is_derived: bool):
+    kernel = kernels.fresh(kernels.softmax) if is_derived else differentiable_softmax()
+    x = torch.randn(3, 5, 7, dtype=torch.float64)
+
+    def ours(rows: torch.Tensor) -> torch.Tensor:
+        return (kernel(rows) ** 2).sum()
+
+    def eager(rows: torch.Tensor) -> torch.Tensor:
+        return (torch.softmax(rows, 1) ** 2).sum()
+
+    grad, vmap = torch.func.grad, torch.func.vmap
+    torch.testing.assert_close(grad(ours)(x[0]), grad(eager)(x[0]))
+    torch.testing.assert_close(vmap(grad(ours))(x), vmap(grad(eager))(x))
+    torch.testing.assert_close(grad(lambda y: vmap(ours)(y).sum())(x), vmap(grad(eager))(x))
+    jacobian = torch.func.jacrev(kernel)(x[0])
+    torch.testing.assert_close(jacobian, torch.func.jacrev(lambda y: torch.softmax(y, 1))(x[0]))
+
+
+def test_second_derivatives_by_torch_func():
+    x = torch.randn(5, 7, dtype=torch.float64)
+
+    def twice(function: Any) -> torch.Tensor:
+        first = torch.func.grad(lambda y: (function(y) ** 2).sum())
+        return torch.func.grad(lambda y: (first(y) ** 2).sum())(x)
+
+    exact = twice(lambda y: torch.softmax(y, 1))
+    torch.testing.assert_close(twice(differentiable_softmax()), exact)
+    with pytest.raises(helion.exc.AutodiffNotSupported, match="differentiates it twice"):
+        twice(kernels.fresh(kernels.softmax))
+
+
 def test_several_launches_say_that_they_have_no_gradient(capsys: pytest.CaptureFixture[str]):
     kernel = kernels.fresh(kernels.two_launches)
     kernel(torch.rand(6, requires_grad=True))

@@ -72,6 +72,23 @@ class NoOperator(BaseError):
     fix = "call it outside of the graph; torch.compile without fullgraph=True does that by itself"
 
 
+class NotOnShards(BaseError):
+    """A kernel is called with DTensors, and on their shards it would not be right."""
+
+    message = "kernel `{function}` cannot run on shards of DTensors: {problem}"
+    fix = (
+        "redistribute the arguments first, `x.redistribute(placements=[Replicate()])`; or call it\n"
+        "on `x.to_local()`, and make a DTensor of the result by `DTensor.from_local`"
+    )
+
+
+class SubclassWithoutKernel(BaseError, TypeError):
+    """A subclass of tensor does not know the operator that a kernel is."""
+
+    message = "kernel `{function}` is an operator that tensors of class `{kind}` do not know"
+    fix = "handle it in `__torch_dispatch__`, or pass the tensors that the argument is made of"
+
+
 class WrongGradients(BaseError, ValueError):
     """A backward function gives more gradients than there are parameters."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 
 def kind_of(value: object) -> str:
@@ -73,3 +74,22 @@ def first_line(text: str, limit: int = 160) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     line = lines[0] if lines else ""
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+_CONVERSIONS = (
+    ("__dlpack__", "torch.from_dlpack"),
+    ("__cuda_array_interface__", "torch.as_tensor"),
+    ("__array_interface__", "torch.as_tensor"),
+)
+"""Attributes by which a foreign array is known, and what makes a tensor of it."""
+
+
+def conversion_of(value: object, name: str) -> dict[str, Any]:
+    """How to make a tensor of an array of another library, as part of an error; else nothing."""
+    module = type(value).__module__
+    function = next((call for mark, call in _CONVERSIONS if hasattr(value, mark)), "")
+    if module == "numpy" and type(value).__name__ == "ndarray":
+        function = "torch.from_numpy"
+    elif type(value).__name__ == "PyCapsule" and "dltensor" in repr(value):
+        function = "torch.from_dlpack"
+    return {"fix": f"pass `{function}({name})`, which shares its memory"} if function else {}

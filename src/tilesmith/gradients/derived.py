@@ -14,7 +14,13 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.specialization import Variant
 from tilesmith.frontend.containers import tensors_in
-from tilesmith.gradients.launch_node import Bound, CompiledBackward, LaunchCall, Launcher
+from tilesmith.gradients.launch_node import (
+    Bound,
+    CompiledBackward,
+    LaunchCall,
+    Launcher,
+    LaunchForm,
+)
 from tilesmith.gradients.program import differentiate, float_tensors, written_tensors
 from tilesmith.gradients.source.kernel_text import Options, write_kernel
 from tilesmith.runtime.arguments import compile_guard
@@ -49,6 +55,7 @@ class DerivedBackward:
         self.latest: tuple[Any, tuple[Any, ...]] | None = None
         """The backward kernel that ran last, and its arguments."""
         self._guards: dict[Variant, Callable[..., bool] | None] = {}
+        self._forms: dict[Variant, LaunchForm] = {}
 
     @property
     def source(self) -> str:
@@ -119,13 +126,21 @@ class DerivedBackward:
             return self.bound.call_with(wrap, args)
 
     def run(
-        self, inputs: Sequence[Any], grad_outputs: Sequence[torch.Tensor | None]
+        self,
+        inputs: Sequence[Any],
+        grad_outputs: Sequence[torch.Tensor | None],
+        grad_written: Sequence[torch.Tensor | None] = (),
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradient of each tensor among the inputs; None of one without floats.
 
-        ``grad_outputs`` has the cotangent of each tensor that the kernel returns, or None.
+        ``grad_outputs`` has the cotangent of each tensor that the kernel returns, or None;
+        ``grad_written`` those of what it writes among the inputs.
         """
-        leaves = [_leaf(value) for value in inputs]
+        places = sorted(self.bound.written_arguments) if grad_written else []
+        leaves = [
+            value.detach().clone() if place in places else _leaf(value)
+            for place, value in enumerate(inputs)
+        ]
         outputs = list(tensors_in(self.call(*leaves)))
         if len(grad_outputs) > len(outputs):
             reason = f"it gives {len(outputs)} tensors, and {len(grad_outputs)} gradients are given"
@@ -136,8 +151,10 @@ class DerivedBackward:
             for output, grad in zip(outputs, grad_outputs)
             if grad is not None and output.requires_grad
         ]
+        changed = zip((leaves[place] for place in places), grad_written)
+        pairs += [(leaf, grad) for leaf, grad in changed if grad is not None and leaf.requires_grad]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        wanted = [leaf for leaf in tensors if leaf.requires_grad]
+        wanted = [leaf for leaf in tensors if leaf.requires_grad and leaf.is_leaf]
         found = torch.autograd.grad(
             [output for output, _ in pairs], wanted, [grad for _, grad in pairs], allow_unused=True
         )
@@ -155,6 +172,13 @@ class DerivedBackward:
             if guard is None or guard(*values):
                 return variant
         return self.bound.specialization.default
+
+    def form(self, variant: Variant) -> LaunchForm:
+        """What launches of a trace have in common."""
+        if variant not in self._forms:
+            names = self.bound.definition.split.captured
+            self._forms[variant] = LaunchForm(names, variant)
+        return self._forms[variant]
 
     def _launch(self, launch: Launcher, values: tuple[Any, ...]) -> None:
         variant = self.find_variant(values)

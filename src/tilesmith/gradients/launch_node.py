@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, cast
@@ -49,6 +49,11 @@ class Bound(Protocol):
     @property
     def specialization(self) -> Specialization:
         """Its traces."""
+        ...
+
+    @property
+    def written_arguments(self) -> Collection[int]:
+        """Positions of arguments whose memory it stores into."""
         ...
 
     def call_with(self, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]) -> Any:
@@ -104,37 +109,46 @@ class Backwards(Protocol):
         """The same before it is known whether it will run; None where there is no derivative."""
         ...
 
+    def form(self, variant: Variant) -> LaunchForm:
+        """What launches of a trace have in common."""
+        ...
+
     def back_through(self, made: CompiledBackward, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run one."""
         ...
 
 
-def _is_view(tensor: torch.Tensor) -> bool:
-    """Whether a tensor shows part of another one."""
-    if tensor.requires_grad:
-        return False
-    try:
-        tensor.detach_()
-    except RuntimeError:
-        # Views cannot be detached in place; for others without a gradient it does nothing.
-        return True
-    return False
-
-
 def _whole_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor itself, or the one that it is another shape of; None of a part of one."""
-    if not _is_view(tensor):
-        return tensor
     base = tensor._base  # pyright: ignore[reportPrivateUsage]
+    if tensor.requires_grad or base is None:
+        return tensor
     is_all = (
-        base is not None
-        and not base.requires_grad
+        not base.requires_grad
         and base.is_contiguous()
         and tensor.is_contiguous()
         and base.numel() == tensor.numel()
         and base.dtype == tensor.dtype
     )
     return base if is_all else None
+
+
+class LaunchForm:
+    """What all launches of one trace have in common."""
+
+    def __init__(self, names: Sequence[str], variant: Variant) -> None:
+        trace = variant.trace
+        parameters = [p for p in trace.function.parameters if not p.is_zeroed]
+        self.sources = [parameter.source for parameter in parameters]
+        self.read = compile_reader(names, self.sources, trace.constants)
+        accessed = {v for op in walk(trace.function.body) for v in op.operand_values()}
+        tensors = [
+            p for p in parameters if isinstance(p.value.type, TensorType) and p.value in accessed
+        ]
+        self.names = [p.value.name for p in tensors]
+        self.tensor_sources = [p.source for p in tensors]
+        written = {value.name for value in written_tensors(trace.function)}
+        self.written = [place for place, name in enumerate(self.names) if name in written]
 
 
 class LaunchCall:
@@ -147,22 +161,11 @@ class LaunchCall:
         self.variant = variant
         self.launch = launch
         self.values = values
-        trace = variant.trace
-        names = derived.bound.definition.split.captured
-        parameters = [p for p in trace.function.parameters if not p.is_zeroed]
-        self.sources = [parameter.source for parameter in parameters]
-        self.read = dict(
-            zip(self.sources, compile_reader(names, self.sources, trace.constants)(*values))
-        )
-        accessed = {v for op in walk(trace.function.body) for v in op.operand_values()}
-        tensors = [
-            p for p in parameters if isinstance(p.value.type, TensorType) and p.value in accessed
-        ]
-        self.names = [p.value.name for p in tensors]
-        self.tensor_sources = [p.source for p in tensors]
-        self.tensors: list[torch.Tensor] = [self.read[p.source] for p in tensors]
-        written = {value.name for value in written_tensors(trace.function)}
-        self.written = [place for place, name in enumerate(self.names) if name in written]
+        form = derived.form(variant)
+        self.read = dict(zip(form.sources, form.read(*values)))
+        self.names, self.written = form.names, form.written
+        self.tensor_sources = form.tensor_sources
+        self.tensors: list[torch.Tensor] = [self.read[source] for source in form.tensor_sources]
         bases = [_whole_of(self.tensors[place]) for place in self.written]
         is_one = len({id(base) for base in bases}) < len(bases)
         # Autograd follows views only through operations of its own: one of them is a copy.

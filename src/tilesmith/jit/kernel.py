@@ -268,10 +268,12 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
 
     def call_plainly(self, args: tuple[Any, ...]) -> Any:
         """Run with tensors that have memory, whoever traces."""
+        found = self._finder.find(*args)
+        if found is not None:
+            return found.call(*args)
         plain = self.definition.arguments.plain_numbers(args)
         if plain is not args:
-            found = self._finder.find(*plain)
-            return self.call_plainly(plain) if found is None else found.call(*plain)
+            return self.call_plainly(plain)
         if self._staged is not None:
             return self._staged.call(args)
         try:

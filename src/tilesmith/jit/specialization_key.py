@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.diagnostics.wording import kind_of
+from tilesmith.diagnostics.wording import conversion_of, kind_of
 from tilesmith.frontend.containers import cell_contents, items_of, plain_number
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.names import is_library
@@ -87,7 +87,8 @@ class KeyMaker:
             return ("numpy", type(argument))  # no kernel has this key: it becomes a plain number
         is_value = isinstance(argument, (int, float, enum.Enum))
         if not is_value and not self._are_numbers_constant:
-            raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument))
+            fix = conversion_of(argument, name)
+            raise errors.UnsupportedArgumentType(argument=name, kind=kind_of(argument), **fix)
         try:
             hash(argument)
         except TypeError:

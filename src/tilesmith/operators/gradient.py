@@ -42,6 +42,6 @@ class Gradient:
         return (*listed, *(None for _ in range(num_parameters - len(listed))))
 
 
-def needs_gradient(args: tuple[Any, ...]) -> bool:
-    """Whether torch records calculations, and one with these arguments is to be recorded."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in(args))
+def needs_gradient(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether torch records calculations, and one with these tensors is to be recorded."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

@@ -19,11 +19,83 @@ from weakref import WeakValueDictionary
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.operators.operator import NAMESPACE, KernelOperator, plan_operator
+from tilesmith.operators.operator import (
+    NAMESPACE,
+    NOT_IN_TRANSFORMS,
+    KernelOperator,
+    plan_operator,
+)
 from tilesmith.operators.outline import KernelHost, result_of
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
+
+
+class _RecordedCall(torch.autograd.Function):
+    """A call in eager mode: through torch's dispatcher it would cost several times as much.
+
+    Takes the leaves of a call and, last, the call: numbers of inputs are those of leaves.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        """Run the kernel and keep what the gradient needs."""
+        operator, args = inputs[-1]
+        result = operator.call_kernel(args)
+        ctx.operator = operator
+        operator.gradient.save_call(ctx, args, result)
+        return operator.returned(result)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """A gradient for each leaf."""
+        return *ctx.operator.gradient.backward(ctx, *gradients), None
+
+
+class _TransformedCall(torch.autograd.Function):
+    """The same for tensors of transforms: what they stand for goes to the operator."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> Any:
+        """Call the operator, one transform further inside."""
+        *leaves, operator = inputs
+        made = _call_transformed(operator, operator.parts(leaves))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what the gradient needs."""
+        *leaves, operator = inputs
+        ctx.operator = operator
+        operator.gradient.save(ctx, tuple(leaves), output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """A gradient for each leaf."""
+        return *ctx.operator.gradient.backward(ctx, *gradients), None
+
+
+def _call_recorded(
+    operator: KernelOperator, parts: Parts, args: tuple[Any, ...]
+) -> list[torch.Tensor]:
+    """The tensors that a call in eager mode makes; autograd goes back through it."""
+    return _as_list(_RecordedCall.apply(*operator.in_order(parts), (operator, args)))
+
+
+def _call_transformed(operator: KernelOperator, parts: Parts) -> list[torch.Tensor]:
+    """The same under transforms of ``torch.func``."""
+    try:
+        return operator(parts)
+    except RuntimeError as error:
+        if NOT_IN_TRANSFORMS not in str(error):
+            raise
+    return _as_list(_TransformedCall.apply(*operator.in_order(parts), operator))
+
+
+def _as_list(made: Any) -> list[torch.Tensor]:
+    return list(made) if isinstance(made, tuple) else [made]
 
 
 class Plan:
@@ -97,6 +169,34 @@ class GraphCalls:
             return plan.outside(*values)
         return result_of(plan.recipe, parts.tensors, new)
 
+    def call_recorded(self, values: Sequence[Any]) -> Any:
+        """The result of a call in eager mode that autograd goes back through."""
+        parts = Parts()
+        text = take_call_apart(values, self._names, self._defaults, parts)
+        operator = self._planned(text, parts).operator
+        if operator is None or operator.outline.written or operator.outline.num_views:
+            return self.call(values)
+        return result_of(
+            operator.outline.recipe, parts.tensors, _call_recorded(operator, parts, tuple(values))
+        )
+
+    def call_transformed(self, values: Sequence[Any]) -> Any:
+        """The result of a call with tensors that stand for others, as transforms make them."""
+        parts = Parts()
+        text = take_call_apart(values, self._names, self._defaults, parts)
+        operator = self._planned(text, parts).operator
+        if operator is None or operator.gradient is None or operator.outline.num_views:
+            return self.call(values)
+        try:
+            made = _call_transformed(operator, parts)
+        except TypeError as error:
+            # What torch raises where __torch_dispatch__ returns NotImplemented.
+            if "Multiple dispatch failed" not in str(error):
+                raise
+            kind = next(type(t).__name__ for t in parts.tensors if type(t) is not torch.Tensor)
+            raise errors.SubclassWithoutKernel(function=self.kernel.name, kind=kind) from error
+        return result_of(operator.outline.recipe, parts.tensors, made)
+
     def forget(self) -> None:
         """Make operators anew: the kernel is another one now."""
         self.plans = Plans()
@@ -104,6 +204,18 @@ class GraphCalls:
     def find_plan(self, text: str) -> Plan | None:
         """The plan for calls of a structure, if one was made."""
         return self.plans.__dict__.get(plan_name(text))
+
+    def _planned(self, text: str, parts: Parts) -> Plan:
+        """The plan for calls like this one: made below all modes, and by no subclass."""
+        if self.find_plan(text) is None:
+            if all(type(tensor).__module__.startswith("torch") for tensor in parts.tensors):
+                leaves = parts.tensors, parts.integers, parts.floats
+                torch.ops.tilesmith.plan(*leaves, self.handle, text)
+            else:
+                self.plan(text, Parts(_shadows(parts.tensors), parts.integers, parts.floats))
+        plan = self.find_plan(text)
+        assert plan is not None
+        return plan
 
     def plan(self, text: str, parts: Parts) -> None:
         """Make the plan for calls like this one."""
@@ -127,10 +239,7 @@ class GraphCalls:
         """The operator for such arguments; an error that says why where there is none."""
         parts = Parts()
         text = take_call_apart(args, self._names, self._defaults, parts)
-        if self.find_plan(text) is None:
-            torch.ops.tilesmith.plan(parts.tensors, parts.integers, parts.floats, self.handle, text)
-        plan = self.find_plan(text)
-        assert plan is not None
+        plan = self._planned(text, parts)
         if plan.operator is None:
             raise errors.NoOperator(function=self.kernel.name, problem=plan.obstacle)
         return plan.operator
@@ -193,7 +302,7 @@ class ProcessCalls:
             torch.ops.tilesmith.plan(*given)
         plan = calls.find_plan(structure)
         assert plan is not None
-        return [] if plan.operator is None else plan.operator(Parts(*leaves))
+        return [] if plan.operator is None else plan.operator.with_views(Parts(*leaves))
 
     def _plan(self, *given: Any) -> list[torch.Tensor]:
         *leaves, kernel, structure = given
@@ -202,10 +311,12 @@ class ProcessCalls:
 
     def _plan_on_meta(self, tensors: list[torch.Tensor], *others: Any) -> list[torch.Tensor]:
         """Host code may compute: what has memory is left alone."""
-        shadows = [
-            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors
-        ]
-        return self._plan(shadows, *others)
+        return self._plan(_shadows(tensors), *others)
+
+
+def _shadows(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Tensors of the same form without memory."""
+    return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
 
 
 @cache

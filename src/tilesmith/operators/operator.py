@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 import tilesmith.exc as errors
+from tilesmith.operators.gradient import Gradient, needs_gradient
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -15,6 +16,7 @@ from tilesmith.operators.outline import (
     outline_call,
     result_of,
     returned_tensors,
+    views_in,
 )
 from tilesmith.operators.structure import (
     SCHEMA_TYPES,
@@ -26,6 +28,8 @@ from tilesmith.operators.structure import (
 )
 
 NAMESPACE = "tilesmith"
+NOT_IN_TRANSFORMS = "functorch transforms"
+"""In torch's error about operators that a transform differentiates, registered gradient or not."""
 
 
 class KernelOperator:
@@ -41,32 +45,49 @@ class KernelOperator:
         written = self._written_names()
         self.definition = torch.library.custom_op(
             f"{NAMESPACE}::{name}",
-            self._run,
+            self.run,
             mutates_args=written,
             schema=self._schema(written),
         )
-        self.definition.register_fake(self._fake)
+        self.definition.register_fake(self.fake)
         self.definition.register_vmap(self._vmap)
-        self._gradient = kernel.gradient
-        if self._gradient is not None:
-            self.definition.register_autograd(self._backward, setup_context=self._save)
-        elif kernel.is_derived and not written:
-            derived = DerivedOperator(kernel, f"{name}_backward", structure, self)
-            self.definition.register_autograd(derived.backward, setup_context=derived.save)
+        self.gradient: OperatorGradient | None = None
+        """How its gradient is computed; None where it has none."""
+        self._functional: FunctionalOperator | None = None
+        if kernel.gradient is not None and not written:
+            self.gradient = RegisteredGradient(kernel, kernel.gradient, self)
+        elif kernel.gradient is None and kernel.is_derived:
+            self.gradient = DerivedOperator(kernel, f"{name}_backward", structure, self)
+        if self.gradient is not None and written:
+            self._functional = FunctionalOperator(self, f"{name}_functional", self.gradient)
+        elif self.gradient is not None:
+            save = self.gradient.save
+            self.definition.register_autograd(self.gradient.backward, setup_context=save)
 
     def __call__(self, parts: Parts) -> list[torch.Tensor]:
         """The tensors that a call makes."""
-        try:
-            made = self.definition(*in_order(self._leaves, parts))
-        except RuntimeError as error:
-            if "functorch transforms" not in str(error):
-                raise
-            # torch's own: operators have no gradient there, whether one is registered or not.
-            problem = "gradients by transforms of torch.func do not go through operators"
-            raise errors.NoOperator(function=self._kernel.name, problem=problem) from error
+        if self._functional is not None and needs_gradient(parts.tensors):
+            return self._functional(parts)
+        made = self.definition(*self.in_order(parts))
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []
+
+    def with_views(self, parts: Parts) -> list[torch.Tensor]:
+        """The tensors that a call makes, then views of arguments as host code takes them."""
+        made = self(parts)
+        if self.outline.num_views == 0:
+            return made
+        result, _ = self._kernel.run_host(self._structure.put_together(parts))
+        return [*made, *views_in(result, self.outline)]
+
+    def in_order(self, parts: Parts) -> list[Any]:
+        """The arguments of the operator, of leaves sorted by kind."""
+        return in_order(self._leaves, parts)
+
+    def parts(self, leaves: Sequence[Any]) -> Parts:
+        """Leaves sorted by kind, of the arguments of the operator."""
+        return by_kind(self._leaves, leaves)
 
     def leaves(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments of the operator for arguments of the kernel.
@@ -77,7 +98,11 @@ class KernelOperator:
         parts = Parts()
         for value in args:
             take_apart(value, parts)
-        return tuple(in_order(self._leaves, parts))
+        return tuple(self.in_order(parts))
+
+    def schema_of_leaves(self) -> str:
+        """The arguments as a schema has them, none of them written."""
+        return ", ".join(f"{SCHEMA_TYPES[kind]} {leaf}" for kind, leaf in self._leaves)
 
     def _written_names(self) -> list[str]:
         names = [name for kind, name in self._leaves if SCHEMA_TYPES[kind] == "Tensor"]
@@ -92,35 +117,38 @@ class KernelOperator:
         result = returned if self.outline.num_new == 1 else f"({returned})"
         return f"({', '.join(listed)}) -> {result}"
 
-    def _arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], Parts]:
-        parts = by_kind(self._leaves, values)
+    def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], Parts]:
+        """The arguments of the kernel, and leaves sorted by kind."""
+        parts = self.parts(values)
         return self._structure.put_together(parts), parts
+
+    def leaf_values(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """One value for each leaf, from one for each parameter of the kernel."""
+        return tuple(self._structure.leaf_values(values))
 
     def _returned(self, made: list[torch.Tensor]) -> Any:
         if self.outline.num_new == 0:
             return None
         return made[0] if self.outline.num_new == 1 else tuple(made)
 
-    def _run(self, *values: Any) -> Any:
-        args, _ = self._arguments(values)
-        return self._returned(made_tensors(self._kernel.run(args), self.outline))
+    def call_kernel(self, args: tuple[Any, ...]) -> Any:
+        """The kernel's result for tensors that have memory, with gradients left to autograd."""
+        return self._kernel.run(args)
 
-    def _fake(self, *values: Any) -> Any:
-        args, _ = self._arguments(values)
-        result, _ = self._kernel.run_host(args)
+    def returned(self, result: Any) -> Any:
+        """What the operator returns, of the kernel's result."""
         return self._returned(made_tensors(result, self.outline))
 
-    def _save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        assert self._gradient is not None
-        args, parts = self._arguments(inputs)
-        made = [] if output is None else [output] if self.outline.num_new == 1 else list(output)
-        self._gradient.save(ctx, args, result_of(self.outline.recipe, parts.tensors, made))
+    def run(self, *values: Any) -> Any:
+        """Run the kernel on tensors that have memory; returns what the operator does."""
+        args, _ = self.arguments(values)
+        return self.returned(self._kernel.run(args))
 
-    def _backward(self, ctx: Any, *gradients: Any) -> Any:
-        assert self._gradient is not None
-        kernel = self._kernel
-        found = self._gradient.of_parameters(ctx, gradients, kernel.name, len(kernel.parameters))
-        return tuple(self._structure.leaf_values(found))
+    def fake(self, *values: Any) -> Any:
+        """What the operator returns, without launches."""
+        args, _ = self.arguments(values)
+        result, _ = self._kernel.run_host(args)
+        return self._returned(made_tensors(result, self.outline))
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *values: Any) -> Any:
         """One call for each element of the batch; results are stacked."""
@@ -135,6 +163,93 @@ class KernelOperator:
         return tuple(map(torch.stack, zip(*calls))), (0,) * self.outline.num_new
 
 
+class FunctionalOperator:
+    """An operator that writes, as one that returns what it would have written.
+
+    torch differentiates through those only; what it returns is then copied to where it belongs.
+    """
+
+    def __init__(self, forward: KernelOperator, name: str, gradient: OperatorGradient) -> None:
+        self._forward = forward
+        self._written = sorted(forward.outline.written)
+        count = forward.outline.num_new + len(self._written)
+        returned = ", ".join(["Tensor"] * count)
+        self.definition = torch.library.custom_op(
+            f"{NAMESPACE}::{name}",
+            self._run,
+            mutates_args=(),
+            schema=f"({forward.schema_of_leaves()}) -> ({returned})",
+        )
+        self.definition.register_fake(self._fake)
+        self.definition.register_autograd(gradient.backward, setup_context=gradient.save)
+
+    def __call__(self, parts: Parts) -> list[torch.Tensor]:
+        """The tensors that a call makes; what it writes is changed."""
+        found = self.definition(*self._forward.in_order(parts))
+        made = [found] if isinstance(found, torch.Tensor) else list(found)
+        count = self._forward.outline.num_new
+        for number, changed in zip(self._written, made[count:]):
+            parts.tensors[number].copy_(changed)
+        return made[:count]
+
+    def _run(self, *values: Any) -> Any:
+        parts = self._forward.parts(values)
+        for number in self._written:
+            parts.tensors[number] = parts.tensors[number].clone()
+        made = self._forward.run(*self._forward.in_order(parts))
+        return self._all(made, [parts.tensors[number] for number in self._written])
+
+    def _fake(self, *values: Any) -> Any:
+        tensors = self._forward.parts(values).tensors
+        made = self._forward.fake(*values)
+        return self._all(made, [torch.empty_like(tensors[number]) for number in self._written])
+
+    def _all(self, made: Any, changed: list[torch.Tensor]) -> Any:
+        new = [] if made is None else [made] if isinstance(made, torch.Tensor) else list(made)
+        found = [*new, *changed]
+        return found[0] if len(found) == 1 else tuple(found)
+
+
+class OperatorGradient(Protocol):
+    """How the gradient of an operator is computed."""
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what ``backward`` needs."""
+        ...
+
+    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
+        """The same with arguments and result of the kernel."""
+        ...
+
+    def backward(self, ctx: Any, *gradients: Any) -> Any:
+        """A gradient or None for each leaf, from those of the tensors that a call makes."""
+        ...
+
+
+class RegisteredGradient:
+    """What was registered for a kernel."""
+
+    def __init__(self, kernel: KernelHost, gradient: Gradient, forward: KernelOperator) -> None:
+        self._kernel, self._gradient, self._forward = kernel, gradient, forward
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Hand the arguments and the result of a call to what was registered."""
+        outline = self._forward.outline
+        args, parts = self._forward.arguments(inputs)
+        made = [] if output is None else [output] if outline.num_new == 1 else list(output)
+        self._gradient.save(ctx, args, result_of(outline.recipe, parts.tensors, made))
+
+    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
+        """The same with arguments and result of the kernel."""
+        self._gradient.save(ctx, args, result)
+
+    def backward(self, ctx: Any, *gradients: Any) -> Any:
+        """What the registered function gives."""
+        kernel = self._kernel
+        found = self._gradient.of_parameters(ctx, gradients, kernel.name, len(kernel.parameters))
+        return self._forward.leaf_values(found)
+
+
 class DerivedOperator:
     """The derived backward of an operator, as another operator: graphs go back through it too."""
 
@@ -142,39 +257,65 @@ class DerivedOperator:
         self, kernel: KernelHost, name: str, structure: Structure, forward: KernelOperator
     ) -> None:
         self._kernel = kernel
+        self.name = kernel.name
         self._structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
+        self._outline = forward.outline
         self._returned = returned_tensors(forward.outline.recipe)
-        listed = [f"{SCHEMA_TYPES[kind]} {leaf}" for kind, leaf in self._leaves]
         self.definition = torch.library.custom_op(
             f"{NAMESPACE}::{name}",
             self._run,
             mutates_args=(),
-            schema=f"(Tensor?[] gradients, {', '.join(listed)}) -> Tensor[]",
+            schema=f"(Tensor?[] gradients, {forward.schema_of_leaves()}) -> Tensor[]",
         )
         self.definition.register_fake(self._fake)
+        self.definition.register_vmap(self._vmap)
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep the arguments of a call."""
         parts = by_kind(self._leaves, inputs)
+        places = [i for i, (kind, _) in enumerate(self._leaves) if SCHEMA_TYPES[kind] == "Tensor"]
+        for number in self._outline.written:
+            if ctx.needs_input_grad[places[number]]:
+                reason = f"`{self._leaves[places[number]][1]}`, of which a gradient is wanted, is"
+                reason += " changed in place"
+                raise errors.AutodiffNotSupported(function=self.name, reason=reason)
+            # It will have been changed by then; no gradient depends on what it held.
+            parts.tensors[number] = torch.empty_like(parts.tensors[number])
         ctx.save_for_backward(*parts.tensors)
         ctx.numbers = parts.integers, parts.floats
+
+    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
+        """The same with arguments of the kernel."""
+        parts = Parts()
+        for value in args:
+            take_apart(value, parts)
+        self.save(ctx, tuple(in_order(self._leaves, parts)), result)
 
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient for each float tensor among the leaves."""
         parts = Parts(ctx.saved_tensors, *ctx.numbers)
-        found = iter(self.definition(list(gradients), *in_order(self._leaves, parts)))
+        found = iter(self.call(gradients, in_order(self._leaves, parts)))
         tensors = iter(parts.tensors)
         return tuple(
             next(found) if SCHEMA_TYPES[kind] == "Tensor" and _is_float(next(tensors)) else None
             for kind, _ in self._leaves
         )
 
+    def call(self, gradients: Sequence[Any], leaves: Sequence[Any]) -> Sequence[torch.Tensor]:
+        """Call the operator, also under a transform that differentiates."""
+        try:
+            return self.definition(list(gradients), *leaves)
+        except RuntimeError as error:
+            if NOT_IN_TRANSFORMS not in str(error):
+                raise
+        return _FirstDerivative.apply(*gradients, *leaves, self, len(gradients))
+
     def _run(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
         parts = by_kind(self._leaves, values)
         args = self._structure.put_together(parts)
         given = [None if number is None else gradients[number] for number in self._returned]
-        found = self._kernel.run_backward(args, given)
+        found = self._kernel.run_backward(args, given, gradients[self._outline.num_new :])
         return [
             torch.zeros_like(tensor) if grad is None else grad.contiguous()
             for tensor, grad in zip(parts.tensors, found)
@@ -188,6 +329,42 @@ class DerivedOperator:
             for t in tensors
             if _is_float(t)
         ]
+
+    def _vmap(self, info: Any, in_dims: Sequence[Any], *values: Any) -> Any:
+        """One call for each element of the batch; gradients are stacked."""
+        (dims, *others), (gradients, *leaves) = in_dims, values
+        dims = dims if isinstance(dims, list) else [dims] * len(gradients)
+        calls = [
+            self.definition(
+                [_element(grad, dim, i) for grad, dim in zip(gradients, dims)],
+                *(_element(value, dim, i) for value, dim in zip(leaves, others)),
+            )
+            for i in range(info.batch_size)
+        ]
+        return [torch.stack(found) for found in zip(*calls)], [0] * len(calls[0])
+
+
+class _FirstDerivative(torch.autograd.Function):
+    """A backward under a transform of ``torch.func``, which would differentiate it once more."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[torch.Tensor, ...]:
+        """Call the operator, one transform further inside."""
+        *values, operator, count = inputs
+        return tuple(operator.call(values[:count], values[count:]))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Know whom an error is about."""
+        ctx.name = inputs[-2].name
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Refuse."""
+        reason = "torch.func differentiates it twice; torch.autograd can, in eager mode"
+        raise errors.AutodiffNotSupported(function=ctx.name, reason=reason)
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,8 +12,9 @@ import tilesmith.exc as errors
 from tilesmith.operators.gradient import Gradient
 from tilesmith.operators.structure import NoOperatorError
 
-NEW, GIVEN, CONSTANT = "new", "given", "constant"
-"""A leaf of a result: a tensor that the call made, an argument, a value that is always the same."""
+NEW, GIVEN, VIEW, CONSTANT = "new", "given", "view", "constant"
+"""A leaf of a result: a tensor that the call made, an argument, a view of one, a value that is
+always the same. Views are counted from -1 downwards: they stand behind what is new."""
 
 
 class KernelHost(Protocol):
@@ -37,9 +38,12 @@ class KernelHost(Protocol):
         ...
 
     def run_backward(
-        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
+        self, args: tuple[Any, ...], *gradients: Sequence[torch.Tensor | None]
     ) -> Sequence[torch.Tensor | None]:
-        """The derived gradient of each tensor argument, for those of the returned tensors."""
+        """The derived gradient of each tensor argument, for those of the returned tensors.
+
+        May be followed by gradients of what the arguments that it writes hold afterwards.
+        """
         ...
 
     def run(self, args: tuple[Any, ...]) -> Any:
@@ -57,6 +61,8 @@ class Outline:
     """How many tensors a call makes."""
     written: frozenset[int]
     """Which tensors among the arguments it writes."""
+    num_views: int = 0
+    """How many views of arguments it returns: host code gives them, outside of the operator."""
 
 
 def outline_call(
@@ -72,10 +78,12 @@ def outline_call(
         for i, tensor in enumerate(tensors)
         if _version(tensor) != versions[i] or any(storages[i] is storage for storage in changed)
     )
-    new: list[torch.Tensor] = []
-    recipe = _recipe(result, tensors, new)
-    _check_aliases(new, storages)
-    return Outline(recipe, len(new), written)
+    leaves = _Leaves(tensors)
+    recipe = leaves.recipe(result)
+    _check_aliases(leaves.new)
+    if leaves.views and any(_version(t) != version for t, version in zip(tensors, versions)):
+        raise NoOperatorError("it returns a view of an argument, and its host code changes one")
+    return Outline(recipe, len(leaves.new), written, len(leaves.views))
 
 
 def _run(host: KernelHost, args: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:
@@ -93,46 +101,49 @@ def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _recipe(value: Any, given: Sequence[torch.Tensor], new: list[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return _tensor_recipe(value, given, new)
-    if value is None or isinstance(value, (bool, str, torch.dtype, torch.device)):
-        return (CONSTANT, value)
-    if isinstance(value, (int, float)):
-        return (CONSTANT, value)
-    if type(value) is dict:
-        items = [_recipe(item, given, new) for item in value.values()]
-        return ("dict", tuple(value), tuple(items))
-    if type(value) in (list, tuple):
-        items = [_recipe(item, given, new) for item in value]
-        return (type(value).__name__, tuple(items))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        items = [_recipe(item, given, new) for item in value]
-        return ("named", type(value), tuple(items))
-    raise NoOperatorError(f"it returns a {type(value).__name__}")
+class _Leaves:
+    """The tensors of a result, told apart by where they come from."""
 
+    def __init__(self, given: Sequence[torch.Tensor]) -> None:
+        self._given = given
+        self.new: list[torch.Tensor] = []
+        self.views: list[torch.Tensor] = []
 
-def _tensor_recipe(
-    tensor: torch.Tensor, given: Sequence[torch.Tensor], new: list[torch.Tensor]
-) -> tuple[str, int]:
-    for kind, known in ((GIVEN, given), (NEW, new)):
-        for i, other in enumerate(known):
-            if other is tensor:
-                return (kind, i)
-    new.append(tensor)
-    return (NEW, len(new) - 1)
+    def recipe(self, value: Any) -> Any:
+        """How to make such a result again."""
+        if isinstance(value, torch.Tensor):
+            return self._of_tensor(value)
+        if value is None or isinstance(value, (bool, str, int, float, torch.dtype, torch.device)):
+            return (CONSTANT, value)
+        if type(value) is dict:
+            return ("dict", tuple(value), tuple(map(self.recipe, value.values())))
+        if type(value) in (list, tuple):
+            return (type(value).__name__, tuple(map(self.recipe, value)))
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return ("named", type(value), tuple(map(self.recipe, value)))
+        raise NoOperatorError(f"it returns a {type(value).__name__}")
 
-
-def _check_aliases(new: Sequence[torch.Tensor], given: Iterable[Any]) -> None:
-    taken = list(given)
-    for tensor in new:
+    def _of_tensor(self, tensor: torch.Tensor) -> tuple[str, int]:
+        for kind, known in ((GIVEN, self._given), (NEW, self.new)):
+            for i, other in enumerate(known):
+                if other is tensor:
+                    return (kind, i)
         storage = tensor.untyped_storage()
-        if any(storage is other for other in taken):
+        if any(storage is other.untyped_storage() for other in self._given):
+            self.views.append(tensor)
+            return (VIEW, -len(self.views))
+        self.new.append(tensor)
+        return (NEW, len(self.new) - 1)
+
+
+def _check_aliases(new: Sequence[torch.Tensor]) -> None:
+    storages = [tensor.untyped_storage() for tensor in new]
+    for i, storage in enumerate(storages):
+        if any(storage is other for other in storages[:i]):
             raise NoOperatorError(
-                "it returns a view of an argument, or two views of one tensor; return the tensor "
-                "itself and take the view outside"
+                "it returns two views of one tensor; return the tensor itself and take views of it "
+                "outside"
             )
-        taken.append(storage)
 
 
 def made_tensors(result: Any, outline: Outline) -> list[torch.Tensor]:
@@ -142,9 +153,16 @@ def made_tensors(result: Any, outline: Outline) -> list[torch.Tensor]:
     return [found[i] for i in range(outline.num_new)]
 
 
+def views_in(result: Any, outline: Outline) -> list[torch.Tensor]:
+    """The views of arguments in a result, in the order in which they stand behind what is new."""
+    found: dict[int, torch.Tensor] = {}
+    _collect(result, outline.recipe, found)
+    return [found[-i] for i in range(outline.num_views, 0, -1)]
+
+
 def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> None:
     kind = recipe[0]
-    if kind == NEW:
+    if kind in (NEW, VIEW):
         found[recipe[1]] = value
     elif kind not in (GIVEN, CONSTANT):
         values = value.values() if kind == "dict" else value
@@ -153,11 +171,11 @@ def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> None:
 
 
 def returned_tensors(recipe: Any) -> list[int | None]:
-    """For each tensor of a result its number among the new ones; None for an argument."""
+    """For each tensor of a result its number among the new ones; None for what was given."""
     kind = recipe[0]
     if kind == CONSTANT:
         return []
-    if kind in (NEW, GIVEN):
+    if kind in (NEW, GIVEN, VIEW):
         return [recipe[1] if kind == NEW else None]
     return [number for item in recipe[-1] for number in returned_tensors(item)]
 
@@ -165,7 +183,7 @@ def returned_tensors(recipe: Any) -> list[int | None]:
 def result_of(recipe: Any, given: Sequence[Any], new: Sequence[Any]) -> Any:
     """A result like the one that was outlined. Dynamo runs this."""
     kind = recipe[0]
-    if kind == NEW:
+    if kind in (NEW, VIEW):
         return new[recipe[1]]
     if kind == GIVEN:
         return given[recipe[1]]

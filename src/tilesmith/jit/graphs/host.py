@@ -21,6 +21,9 @@ _READING = frozenset({"load", "len", "print", "device_print"})
 """Functions that are given whole tensors and only read them."""
 
 
+Gradients = Sequence[torch.Tensor | None]
+
+
 class _StagedKernel(Protocol):
     @property
     def kernels(self) -> Sequence[Any]: ...
@@ -32,9 +35,7 @@ class _Kernel(Protocol):
     definition: KernelDefinition
     gradient: Gradient | None
 
-    def run_backward(
-        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
-    ) -> Sequence[torch.Tensor | None]: ...
+    def run_backward(self, args: tuple[Any, ...], *gradients: Gradients) -> Gradients: ...
 
     @property
     def staged(self) -> _StagedKernel | None: ...
@@ -61,11 +62,9 @@ class GraphHost:
         choice = self._kernel.definition.settings.missing_gradient
         return choice == "derive" and self._kernel.staged is None
 
-    def run_backward(
-        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
-    ) -> Sequence[torch.Tensor | None]:
+    def run_backward(self, args: tuple[Any, ...], *gradients: Gradients) -> Gradients:
         """The derived gradient of each tensor argument."""
-        return self._kernel.run_backward(args, gradients)
+        return self._kernel.run_backward(args, *gradients)
 
     def run(self, args: tuple[Any, ...]) -> Any:
         """The result of a call."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
+from typing import Any, cast
 
 import torch
 
@@ -15,7 +15,8 @@ from tilesmith.frontend.containers import tensors_in
 from tilesmith.gradients.derived import DerivedBackward, derive_backward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.graphs.host import GraphHost
+from tilesmith.jit.graphs.host import Gradients, GraphHost
+from tilesmith.jit.shards.call import ShardedCalls, is_distributed
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
@@ -43,6 +44,11 @@ class GraphKernel:
         self._in_graphs = process_calls().add(
             name, lambda handle: GraphCalls(host, handle, defaults, rest)
         )
+
+    @cached_property
+    def _on_shards(self) -> ShardedCalls:
+        """Calls with tensors that are spread over processes."""
+        return ShardedCalls(cast("Any", self))
 
     def operator(self, args: tuple[Any, ...] | list[Any]) -> KernelOperator:
         """The operator of torch that calls with such arguments are in a graph."""
@@ -80,20 +86,23 @@ class GraphKernel:
             raise errors.AutodiffNotSupported(function=self.definition.name, reason=SEVERAL)
         return self._derived(bound).source
 
-    def run_backward(
-        self, args: tuple[Any, ...], gradients: Sequence[torch.Tensor | None]
-    ) -> Sequence[torch.Tensor | None]:
+    def run_backward(self, args: tuple[Any, ...], *gradients: Gradients) -> Gradients:
         """The derived gradient of each tensor argument, for those of the returned tensors."""
-        return self._derived(self._bound_alone(args)).run(args, gradients)
+        return self._derived(self._bound_alone(args)).run(args, *gradients)
 
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
-        if is_traced() or any(map(_stands_for_another, tensors_in(args))):
+        tensors = list(tensors_in(args))
+        if any(map(is_distributed, tensors)):
+            return partial(self._on_shards.call, args)
+        if is_traced():
             return partial(self._in_graphs.call, args)
-        if not needs_gradient(args):
+        if any(map(_stands_for_another, tensors)):
+            return partial(self._in_graphs.call_transformed, args)
+        if not needs_gradient(tensors):
             return None
         if self.gradient is not None:
-            return partial(self._in_graphs.call, args)
+            return partial(self._in_graphs.call_recorded, args)
         bound = self._bound_alone(args)
         written = None if bound is None else bound.written_arguments
         check_gradients(self.definition, written, args)
@@ -113,14 +122,19 @@ class GraphKernel:
 
 
 def _stands_for_another(tensor: torch.Tensor) -> bool:
-    """Whether torch made a tensor for tracing or for a transform: it has no memory of its own."""
-    is_dense = tensor.layout is torch.strided and not tensor.is_nested
-    if not is_dense or tensor.is_meta or not type(tensor).__module__.startswith("torch"):
+    """Whether operators with a tensor are its own business, or it has no memory of its own."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
         return False  # has a refusal of its own
+    if _dispatch_of(type(tensor)) is not _dispatch_of(torch.Tensor):
+        return True
     try:
         return tensor.numel() != 0 and tensor.untyped_storage().data_ptr() == 0
     except RuntimeError:
         return True
+
+
+def _dispatch_of(kind: Any) -> Any:
+    return kind.__torch_dispatch__
 
 
 def check_gradients(

@@ -1,0 +1,192 @@
+"""The operators of a transformer, twice: functions of torch, and kernels of the gallery.
+
+A kernel is joined to its hand-written backward by ``register_backward``: torch then goes back
+through a plain call of it, in eager mode and inside of ``torch.compile``. The gradient of the table
+lookup is derived.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody writes it
+
+from examples.causal_attention import causal_bwd, causal_fwd
+from examples.cross_entropy import cross_entropy_bwd, cross_entropy_fwd
+from examples.embedding import embedding
+from examples.matmul import matmul, matmul_bwd
+from examples.ports.adamw import adamw
+from examples.rms_norm import rms_norm, rms_norm_bwd
+from examples.rope import rope, rope_bwd, rotate_half
+from examples.swiglu import swiglu, swiglu_bwd
+
+Tensor = torch.Tensor
+LEARNING_RATE, BETAS, EPSILON, DECAY = 1e-3, (0.9, 0.95), 1e-8, 0.1
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What a model computes with."""
+
+    embed: Callable[[Tensor, Tensor], Tensor]
+    """Rows of a table by their numbers."""
+    norm: Callable[[Tensor, Tensor], Tensor]
+    """RMS normalisation of rows, one weight for each column."""
+    product: Callable[[Tensor, Tensor], Tensor]
+    """Of two matrices."""
+    rotate: Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    """Queries and keys ``[batch, heads, length, d]`` by cosines and sines of their positions."""
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """Causal attention of the same."""
+    gate: Callable[[Tensor, Tensor], Tensor]
+    """``silu(gate) * up``."""
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """Mean cross entropy of logits."""
+    optimizer: Callable[[Iterable[torch.nn.Parameter]], Any]
+    """AdamW: has ``step`` and ``zero_grad``."""
+
+
+def _eager_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return F.rms_norm(x, [x.size(-1)], weight, 1e-5)
+
+
+def _eager_rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    turned = [(x * cos + rotate_half(x) * sin).to(x.dtype) for x in (q, k)]
+    return turned[0], turned[1]
+
+
+def _eager_attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _eager_gate(gate: Tensor, up: Tensor) -> Tensor:
+    return F.silu(gate) * up
+
+
+def _eager_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    return F.cross_entropy(logits.to(wide), labels)
+
+
+def _eager_optimizer(parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        parameters, LEARNING_RATE, BETAS, EPSILON, weight_decay=DECAY, fused=True
+    )
+
+
+EAGER = Operators(
+    F.embedding,
+    _eager_norm,
+    torch.mm,
+    _eager_rotate,
+    _eager_attend,
+    _eager_gate,
+    _eager_loss,
+    _eager_optimizer,
+)
+
+
+# Copies: kernels of the gallery keep the gradients that they have there.
+_norm, _product, _rotation = copy.copy(rms_norm), copy.copy(matmul), copy.copy(rope)
+_attention, _gate, _losses = copy.copy(causal_fwd), copy.copy(swiglu), copy.copy(cross_entropy_fwd)
+
+
+def _save_norm(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(args[0], args[1], result[1])
+
+
+@_norm.register_backward(setup_context=_save_norm)
+def _norm_gradient(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, ...]:
+    return rms_norm_bwd(grad, *ctx.saved_tensors)
+
+
+def _save_factors(ctx: Any, args: tuple[Any, ...], result: Tensor) -> None:
+    ctx.save_for_backward(args[0], args[1])
+
+
+@_product.register_backward(setup_context=_save_factors)
+def _product_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    return matmul_bwd(grad, *ctx.saved_tensors)
+
+
+def _save_angles(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(args[2], args[3])
+
+
+@_rotation.register_backward(setup_context=_save_angles)
+def _rotation_gradient(ctx: Any, grad_q: Tensor, grad_k: Tensor) -> tuple[Tensor, ...]:
+    return rope_bwd(grad_q, grad_k, *ctx.saved_tensors)
+
+
+def _save_attention(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*args, *result)
+
+
+@_attention.register_backward(setup_context=_save_attention)
+def _attention_gradient(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, ...]:
+    return causal_bwd(grad, *ctx.saved_tensors)
+
+
+@_gate.register_backward(setup_context=_save_factors)
+def _gate_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    return swiglu_bwd(grad, *ctx.saved_tensors)
+
+
+def _save_losses(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*args, result[1])
+
+
+@_losses.register_backward(setup_context=_save_losses)
+def _losses_gradient(ctx: Any, grad: Tensor, _: Any) -> Tensor:
+    return cross_entropy_bwd(grad, *ctx.saved_tensors)
+
+
+def _kernel_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return _norm(x, weight)[0]
+
+
+def _kernel_attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    out, _ = _attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
+    return out.view(q.shape)
+
+
+def _kernel_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return _losses(logits, labels)[0].mean()
+
+
+class KernelAdamW:
+    """AdamW with one launch for each parameter."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
+        self.num_steps = 0
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update parameters and moments in place."""
+        self.num_steps += 1
+        numbers = (self.num_steps, LEARNING_RATE, BETAS, EPSILON, DECAY)
+        for parameter, moments in zip(self.parameters, self.moments):
+            adamw(parameter, parameter.grad, *moments, *numbers)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+KERNELS = Operators(
+    embedding,
+    _kernel_norm,
+    _product,
+    _rotation,
+    _kernel_attend,
+    _gate,
+    _kernel_loss,
+    KernelAdamW,
+)

@@ -1,0 +1,1 @@
+"""Calls with tensors that are spread over several processes."""

@@ -1,0 +1,121 @@
+"""Writes docs/torch.md: ``python -m tools.torch_table`` runs every feature in every state.
+
+A cell is what happened: the probe ran and its results were eager's, it was refused with an error of
+ours, or something else went wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import tilesmith
+from tools.torch_table import probes
+from tools.torch_table.probes import Use
+
+PAGE = Path(__file__).with_name("page.md")
+OUTPUT = Path(__file__).parents[2] / "docs" / "torch.md"
+RIGHT, REFUSED, WRONG, NOT_RUN = "✓", "✗", "!", "·"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A row."""
+
+    name: str
+    probe: Callable[[Use], None] | None
+    """None: nothing to run here."""
+    is_slow: bool = False
+    """It compiles with a C++ compiler or takes seconds for another reason."""
+    device: str = "cpu"
+    remark: str = ""
+
+
+FEATURES = (
+    Feature("torch.compile, fullgraph", probes.compiled, is_slow=True),
+    Feature("torch.compile with Inductor", probes.compiled_by_inductor, is_slow=True),
+    Feature("torch.export", probes.exported, is_slow=True),
+    Feature("AOTInductor", probes.packaged, is_slow=True),
+    Feature("make_fx", probes.traced_by_fx),
+    Feature("torch.jit.trace", probes.traced_by_jit),
+    Feature("fake tensors", probes.on_fake_tensors),
+    Feature("opcheck", probes.checked, is_slow=True),
+    Feature("vmap", probes.batched, remark="one call for each element"),
+    Feature("torch.func.grad", probes.differentiated_by_func, remark="first derivatives"),
+    Feature("functionalize", probes.functionalized),
+    Feature("inference mode", probes.in_inference_mode),
+    Feature("autocast", probes.under_autocast, remark="types of arguments decide"),
+    Feature("gradients", probes.differentiated),
+    Feature("gradients in graphs", probes.differentiated_in_graphs, is_slow=True),
+    Feature("DTensor", probes.on_shards, remark="where tiles are independent; else refused"),
+    Feature("dispatch and function modes", probes.under_modes),
+    Feature("CUDA graphs", probes.in_cuda_graphs, device="cuda", remark="tests/device"),
+    Feature("profiler", None, remark="has tests of its own"),
+)
+STATES = ("cold", "warm", "second shape", "dynamic")
+
+
+def run(feature: Feature, state: str) -> str:
+    """The mark of a cell."""
+    if feature.probe is None or (feature.device == "cuda" and not torch.cuda.is_available()):
+        return NOT_RUN
+    is_dynamic = state == "dynamic"
+    kernel = tilesmith.kernel(probes.row_softmax, static_shapes=not is_dynamic)
+    sizes = {"second shape": (5, 8), "dynamic": (5, 8, 13)}.get(state, (5,))
+    use = Use(kernel, sizes, is_dynamic, feature.device)
+    if state == "warm":
+        kernel(use.rows(5))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            feature.probe(use)
+    except tilesmith.exc.BaseError:
+        return REFUSED
+    except Exception as error:
+        print(f"{feature.name}, {state}: {type(error).__name__}: {error}")
+        return WRONG
+    return RIGHT
+
+
+def lines(marks: dict[str, list[str]]) -> Iterator[str]:
+    """The page."""
+    introduction, remarks = PAGE.read_text(encoding="utf-8").split("<!-- table -->\n\n")
+    yield introduction.rstrip("\n") + "\n"
+    yield f"torch {torch.__version__.partition('+')[0]}, CPU:"
+    yield ""
+    yield f"| feature | {' | '.join(STATES)} | |"
+    yield "|---" * (len(STATES) + 2) + "|"
+    for feature in FEATURES:
+        yield f"| {feature.name} | {' | '.join(marks[feature.name])} | {feature.remark} |"
+    yield ""
+    yield remarks
+
+
+def read_marks(page: str) -> dict[str, list[str]]:
+    """The marks on a page, by feature."""
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return {row[0]: [mark.strip(" |") for mark in row[1 : 1 + len(STATES)]] for row in rows[1:]}
+
+
+def main() -> None:
+    """Run and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", help="features to run; other rows stay as they are")
+    only = parser.parse_args().only
+    old = read_marks(OUTPUT.read_text(encoding="utf-8")) if only is not None else {}
+    marks = {
+        feature.name: [run(feature, state) for state in STATES]
+        if only is None or feature.name in only
+        else old[feature.name]
+        for feature in FEATURES
+    }
+    OUTPUT.write_text("\n".join(lines(marks)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
