@@ -95,6 +95,14 @@ def choose_config(case: Case, bound: Any) -> Config | None:
     return config.updated(structure=FORM)
 
 
+def row_ranges(case: Case) -> list[tuple[int, int]]:
+    """Rows of about the same scale: early rows of causal attention are sums of few values."""
+    if case.kind != "causal":
+        return [(0, case.length)]
+    edges = [0, *(1 << e for e in range(case.length.bit_length()) if 1 << e < case.length)]
+    return list(zip(edges, [*edges[1:], case.length]))
+
+
 def run_case(case: Case, device: str = "cuda") -> str:
     """Run a case several times; the config it ran with. Raises where the result is wrong."""
     kernel, exact = KERNELS[case.kind]
@@ -104,8 +112,14 @@ def run_case(case: Case, device: str = "cuda") -> str:
     run = bound if config is None else bound.compile_config(config)
     found = _listed(run(*args))
     for result, wanted in zip(found, _listed(exact(*args))):
-        # Weights are rounded to the type of the values before the second product.
-        check_against(result, wanted, reduction_length=case.length, intermediate=torch.bfloat16)
+        for begin, end in row_ranges(case):
+            # Weights are rounded to the type of the values before the second product.
+            check_against(
+                result[:, begin:end],
+                wanted[:, begin:end],
+                reduction_length=max(2, end) if case.kind == "causal" else case.length,
+                intermediate=torch.bfloat16,
+            )
     for _ in range(case.repeats - 1):
         again = _listed(run(*args))
         assert all(map(torch.equal, found, again)), f"{config}: results differ between calls"
