@@ -23,6 +23,8 @@ except ImportError:  # a device machine may lack it; no device test uses it
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
+TESTS_BETWEEN_FREEZES = 50
+TESTS_SINCE_FREEZE = pytest.StashKey[int]()
 
 
 class Share(NamedTuple):
@@ -167,6 +169,18 @@ def pytest_collection() -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    # Kernels keep what they compiled: a whole search of that takes a second and finds nothing.
+    gc.set_threshold(20_000, 20, 1_000_000)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    # What outlives so many tests stays to the end of the run, as modules do.
+    since = item.config.stash.get(TESTS_SINCE_FREEZE, 0) + 1
+    if since >= TESTS_BETWEEN_FREEZES:
+        gc.collect()
+        gc.freeze()
+        since = 0
+    item.config.stash[TESTS_SINCE_FREEZE] = since
 
 
 def tests_left_to_full(items: Iterable[pytest.Item]) -> set[pytest.Item]:
