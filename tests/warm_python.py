@@ -24,9 +24,10 @@ import traceback
 import warnings
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 CLIENT = Path(__file__).with_name("warm_client.py")
 MAX_MESSAGE = 1 << 20
@@ -119,7 +120,7 @@ def become(request: Request) -> None:
     os.chdir(request["folder"])
     words = list(request["words"])
     while words[0] == "-W":
-        warnings.simplefilter(cast("Any", words[1]))
+        warnings.simplefilter(words[1])
         del words[:2]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     form, *sys.argv = words if words[0] in ("-c", "-m") else ("", *words)
@@ -168,6 +169,5 @@ def main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    import torch  # noqa: F401  the reason for all this
-
+    import_module("torch")  # the reason for all this
     main(sys.argv[1])

@@ -37,7 +37,7 @@ class Trait(Flag):
     EFFECT = auto()
     """Has an effect other than on memory (prints, stops, foreign code): stays where it is."""
 
-    def __contains__(self, other: Trait) -> bool:
+    def __contains__(self, other: Flag) -> bool:
         return self._value_ & other._value_ == other._value_
 
 
