@@ -117,6 +117,21 @@ SHARES = (
     Share("test_gradients.py", "test_backward_is", 3, SAME_PATHS, "case"),
     Share("test_program_ids.py", "test_three_axes", 4, SAME_RULES),
     Share("test_shared_memory.py", "test_shared_memory_is", 3, OTHER_SHAPES, "config"),
+    Share("test_random_and_scans_native.py", "test_", 3, SAME_RULES),
+    Share("test_build.py", "test_matmul_compiles", 3, SAME_RULES),
+    Share("test_against_reference.py", "test_batched_products", 3, SAME_RULES),
+    Share("test_against_reference.py", "test_access_forms", 3, SAME_RULES),
+    Share("test_jagged_bounds.py", "test_masks_keep", 3, SAME_RULES),
+    Share("test_random.py", "test_block_sizes", 3, SAME_RULES),
+    Share("test_random.py", "test_shapes_may", 3, SAME_RULES),
+    Share("test_reduction_forms.py", "test_both_forms", 3, SAME_PATHS, "case"),
+    Share("test_byte_products.py", "test_kernels_share", 3, SAME_RULES),
+    Share("test_host_control_flow.py", "test_compiles", 3, SAME_PATHS, "case"),
+    Share("test_gradient_of_one_column.py", "test_only_rounding", 3, SAME_RULES),
+    Share("test_control_flow.py", "test_row_sums", 3, SAME_RULES),
+    Share("test_matmul.py", "test_tiled_matmul", 3, SAME_RULES),
+    Share("test_elementwise.py", "test_integer_casts", 3, SAME_RULES),
+    Share("test_default_config.py", "test_defaults_fit_at", 3, SAME_RULES),
 )
 """Long tables, of which `make test` runs a part; the first entry that fits a test counts.
 
