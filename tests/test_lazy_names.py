@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 import tilesmith
+from tests.warm_python import warm_python
 
 SOURCE = Path(tilesmith.__file__)
 
 
-def run_alone(code: str) -> str:
+def run_alone(code: str, python: tuple[str, ...] = (sys.executable,)) -> str:
     """What a fresh process prints."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
+        [*python, "-W", "error", "-c", code],
         cwd=SOURCE.parents[1],
         capture_output=True,
         text=True,
@@ -69,7 +70,8 @@ def test_light_names_load_no_torch_and_later_imports_change_no_name():
 
 
 def test_folders_are_there_after_importing_the_package_alone():
-    printed = run_alone("import tilesmith\nprint(tilesmith.ir.printer.print_function.__name__)")
+    code = "import tilesmith\nprint(tilesmith.ir.printer.print_function.__name__)"
+    printed = run_alone(code, warm_python())
     assert printed == "print_function\n"
 
 

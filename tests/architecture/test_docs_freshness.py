@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.warm_python import warm_python
 from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
 from tools import draw_house, draw_indexing, generate_loop_ir_docs
@@ -49,7 +49,7 @@ def test_the_drawing_of_the_house_is_up_to_date(tmp_path: Path):
     # A process of its own: the drawing numbers rooms by a first call, with nothing cached.
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TILESMITH_")}
     found = subprocess.run(
-        [sys.executable, "-c", "from tools.draw_house import render; print(render(), end='')"],
+        [*warm_python(), "-c", "from tools.draw_house import render; print(render(), end='')"],
         cwd=ROOT,
         env={**plain, "PYTHONPATH": f"src{os.pathsep}.", "TILESMITH_CACHE_DIR": str(tmp_path)},
         capture_output=True,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
 UNWANTED = ("torch._inductor", "torch._dynamo", "triton", "llvmlite", "sympy")
@@ -30,7 +31,7 @@ def modules_added_by(*names: str, after: str = "sys", then: str = "") -> frozens
     code = f"import json, sys\nimport {after}\nbefore = set(sys.modules)\n"
     code += "".join(f"import {name}\n" for name in names) + then
     result = subprocess.run(
-        [sys.executable, "-c", code + "print(json.dumps(sorted(set(sys.modules) - before)))"],
+        [*warm_python(), "-c", code + "print(json.dumps(sorted(set(sys.modules) - before)))"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,

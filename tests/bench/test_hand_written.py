@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from benchmarks.hand_written import add, attention, layer_norm, matmul, rms_norm, softmax
+from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
 HOPPER = GPUTarget("cuda", 90, 32)
@@ -90,7 +90,7 @@ def test_attention_uses_tensor_cores_and_descriptors(is_causal: bool) -> None:
 def test_results_under_the_interpreter_are_right() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     found = subprocess.run(
-        [sys.executable, "-m", "tests.bench.hand_written_worker"],
+        [*warm_python(), "-m", "tests.bench.hand_written_worker"],
         cwd=ROOT,
         env=environment,
         capture_output=True,

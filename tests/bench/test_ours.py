@@ -15,6 +15,7 @@ import torch
 
 import tilesmith.exc as errors
 from tests.bench.tiny_suite import NAME, double, double_operator, suite
+from tests.warm_python import warm_python
 from tilesmith.bench.implementations import Implementation, ImplementationKind
 from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.plan import Options, make_plan
@@ -93,7 +94,7 @@ def test_the_interpreter_is_named() -> None:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "TILESMITH_BACKEND": "reference",
     }
-    command = [sys.executable, "-c", INTERPRETED_ROW]
+    command = [*warm_python(), "-c", INTERPRETED_ROW]
     done = subprocess.run(
         command, check=False, env=variables, cwd=ROOT, capture_output=True, text=True
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm_python import warm_python
 from tilesmith.cli.run_script import run_script
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +136,7 @@ def test_the_command_in_a_process_of_its_own():
     start += "try:\n    import helion\nexcept ModuleNotFoundError:\n    print('no helion')\n"
     start += "from tilesmith.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", start, "run", str(SCRIPT), "--exit"],
+        [*warm_python(), "-c", start, "run", str(SCRIPT), "--exit"],
         capture_output=True,
         text=True,
         check=False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 import tilesmith as helion
 from tests.compiler import user_kernels
 from tests.examples.cases import EXAMPLES
+from tests.warm_python import warm_python
 from tilesmith.numerics.compare import check_against
 from tilesmith.targets import parse_target
 
@@ -54,7 +54,7 @@ def process() -> Iterator[subprocess.Popen[str]]:
     script = "tests.compiler.run_saved_module"
     command = f"{paths}; import runpy; runpy.run_module({script!r}, run_name='__main__')"
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", command],
+        [*warm_python(), "-W", "ignore", "-c", command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

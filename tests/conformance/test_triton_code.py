@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.all_cases import CASES
 from tests.conformance.case import Case
+from tests.warm_python import warm_python
 from tilesmith.backends.triton.build import compile_artifact
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def problems_of(jobs: list[Job]) -> list[str | None]:
     module = "tests.conformance.triton_interpreter_worker"
     done = subprocess.run(
         [
-            sys.executable, "-W", "ignore", "-c",
+            *warm_python(), "-W", "ignore", "-c",
             f"{paths}; import runpy; runpy.run_module({module!r}, run_name='__main__')",
         ],
         input=json.dumps(jobs),

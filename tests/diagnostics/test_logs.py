@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
+from tests.warm_python import warm_python
 from tilesmith.diagnostics.logs import TopicHandler, set_up_logs, topic_log
 from tilesmith.setting_rules import LOG_TOPICS
 
@@ -51,7 +51,7 @@ def run(folder: Path, logs: str, before: str = "") -> list[str]:
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TILESMITH_")}
     paths = {"PYTHONPATH": str(ROOT / "src"), "TILESMITH_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
-        [sys.executable, str(path)],
+        [*warm_python(), str(path)],
         env={**plain, **paths, "TILESMITH_LOGS": logs},
         capture_output=True,
         text=True,

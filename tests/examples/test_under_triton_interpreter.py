@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import torch
 from tests.examples.case import Case
 from tests.examples.cases import EXAMPLES
 from tests.examples.ports.ports import PORTS
+from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
 DTYPES = ("float32", "float16")
@@ -42,7 +42,7 @@ def run_worker(jobs: list[list[Any]]) -> list[str | None]:
     module = "tests.examples.triton_interpreter_worker"
     command = f"{paths}; import runpy; runpy.run_module({module!r}, run_name='__main__')"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", command],
+        [*warm_python(), "-W", "ignore", "-c", command],
         input=json.dumps(jobs),
         stdout=subprocess.PIPE,
         text=True,

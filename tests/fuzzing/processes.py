@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.warm_python import warm_python
+
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 300
 Job = dict[str, Any]
@@ -34,7 +36,7 @@ class Worker:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzzing.worker", self.mode],
+            [*warm_python(), "-m", "tests.fuzzing.worker", self.mode],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -129,7 +131,7 @@ def _answers(
 def grade_injections(names: Sequence[str], limit: int, seed: int) -> Iterator[Job]:
     """How soon each known bug is noticed."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.fuzzing.injection_worker", str(limit), str(seed), *names],
+        [*warm_python(), "-m", "tests.fuzzing.injection_worker", str(limit), str(seed), *names],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,

@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import torch
 
 from tests.jit import repro_kernels as kernels
 from tests.jit.repro_kernels import fresh
+from tests.warm_python import warm_python
 from tilesmith import exc
 from tilesmith.jit.output.repro import MAX_WRITTEN, TENSOR_FUNCTION, ValueWriter, tensor_text
 
@@ -30,7 +30,7 @@ def written(capsys: pytest.CaptureFixture[str]) -> list[Path]:
 def run(path: Path) -> subprocess.CompletedProcess[str]:
     plain = {k: v for k, v in os.environ.items() if not k.startswith("TILESMITH_")}
     return subprocess.run(
-        [sys.executable, str(path)],
+        [*warm_python(), str(path)],
         env={**plain, "PYTHONPATH": str(ROOT / "src")},
         cwd=path.parent,
         capture_output=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilesmith as helion
 from tests.operators import graph_kernels as kernels
+from tests.warm_python import warm_python
 
 STATES = ("cold", "warm")
 BACKENDS = ("eager", "aot_eager")
@@ -298,7 +298,7 @@ def test_export_and_load(strict: bool, tmp_path: Path):
 def test_an_exported_program_finds_its_kernel_in_another_process(tmp_path: Path):
     path = tmp_path / "scaled.pt2"
     torch.export.save(torch.export.export(_Scaled(), (torch.randn(11),)), path)
-    command = [sys.executable, "-W", "ignore", "-c", LOADING, str(path)]
+    command = [*warm_python(), "-W", "ignore", "-c", LOADING, str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "the same" in ended.stdout, ended.stderr
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "facts.md"
@@ -22,7 +23,7 @@ def test_the_page_shows_what_its_code_prints(tmp_path: Path):
     script = tmp_path / "kernels.py"
     script.write_text(f"print({MARK!r})\n".join(code))
     result = subprocess.run(
-        [sys.executable, script],
+        [*warm_python(), script],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,

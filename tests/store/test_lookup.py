@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
+from tests.warm_python import warm_python
 from tilesmith.exc import CacheAssertionError
 from tilesmith.store import lookup
 from tilesmith.store.lookup import find_stored_config, make_key, winner_key
@@ -84,5 +84,5 @@ def test_an_asserted_hit_that_is_missing_is_an_error(tmp_path):
 
 def test_the_lookup_loads_no_tuner():
     code = "import sys, tilesmith.store.lookup; print([m for m in sys.modules if '.tune' in m])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run([*warm_python(), "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

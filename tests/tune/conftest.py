@@ -1,4 +1,4 @@
-"""Ctrl-C reaches the tests of the tuner, wherever they run."""
+"""Ctrl-C reaches the tests of the tuner, wherever they run; finals are short."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def interrupts_are_heard() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def finals_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finals fill the seconds they may have, to tell apart what no test here tells apart."""
+    monkeypatch.setattr("tilesmith.tune.tuner.MAX_FINALS_S", 0.3)

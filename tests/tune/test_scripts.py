@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.processes.living import eventually, is_alive
+from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """\
@@ -37,6 +38,8 @@ x, y = torch.randn(5000), torch.randn(5000)
 BODY
 """
 FINITE = """\
+from tilesmith.tune import tuner
+tuner.MAX_FINALS_S = 0.3
 configs = [tilesmith.Config(block_sizes=[size]) for size in (64, 4096)]
 found = add.autotune((x, y), budget=100, method="FiniteSearch", configs=configs)
 assert torch.equal(add(x, y), x + y)
@@ -61,7 +64,7 @@ def start(tmp_path):
     """Starts the script with a body of its own; all share a cache."""
     processes: list[subprocess.Popen[str]] = []
 
-    def begin(body: str) -> subprocess.Popen[str]:
+    def begin(body: str, python: tuple[str, ...] = (sys.executable,)) -> subprocess.Popen[str]:
         file = tmp_path / "tuned_script.py"
         file.write_text(SCRIPT.replace("BODY", body))
         environment = {
@@ -70,7 +73,7 @@ def start(tmp_path):
             "TILESMITH_CACHE_DIR": str(tmp_path / "cache"),
         }
         process = subprocess.Popen(
-            [sys.executable, str(file), str(tmp_path / "log")],
+            [*python, str(file), str(tmp_path / "log")],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -114,7 +117,7 @@ def test_ctrl_c_ends_a_search_with_its_best_which_later_runs_use(start):
     assert process.returncode == 0, err
     assert "interrupted" in err
     found = json.loads(out.removeprefix("found "))
-    again = start(LOOKUP)
+    again = start(LOOKUP, warm_python())
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0, err
     assert json.loads(out.removeprefix("found ")) == found

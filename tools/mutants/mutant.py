@@ -7,6 +7,7 @@ list that no longer fits the source is an error of ``tests/architecture/test_mut
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -53,14 +54,19 @@ def find_file(mutant: Mutant, texts: dict[Path, str]) -> Path:
     return next(iter(found))
 
 
+@cache
+def _test_files() -> dict[Path, str]:
+    return {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("test_*.py"))}
+
+
 def locate_test(test: str) -> str:
     """A test as pytest takes it: the only function of that name, wherever it lies.
 
     A name that several files have comes with its file: ``test_file.py::test_name``.
     """
     file, _, name = test.rpartition("::")
-    paths = sorted(TESTS.rglob(file or "test_*.py"))
-    found = [path for path in paths if f"def {name}(" in path.read_text(encoding="utf-8")]
+    texts = {path: text for path, text in _test_files().items() if not file or path.name == file}
+    found = [path for path, text in texts.items() if f"def {name}(" in text]
     if len(found) != 1:
         raise MutantNotFoundError(f"{test} is in {len(found)} files")
     return f"{found[0].relative_to(ROOT).as_posix()}::{name}"

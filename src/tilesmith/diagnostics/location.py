@@ -8,6 +8,7 @@ import linecache
 import os
 import sys
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
@@ -127,8 +128,8 @@ def _block(node: ast.AST, name: str) -> list[ast.AST]:
     return statements if isinstance(statements, list) else []
 
 
-def _is_user_frame(frame: FrameType, skipped: tuple[str, ...]) -> bool:
-    file = frame.f_code.co_filename
+@lru_cache(maxsize=1024)  # each op of a trace asks for the files of all its callers
+def _is_user_file(file: str, skipped: tuple[str, ...]) -> bool:
     return not file.startswith(skipped) or file.startswith(USER_DIRECTORIES)
 
 
@@ -153,11 +154,11 @@ def capture_location(*library_directories: str) -> SourceLocation:
     """
     skipped = _skipped(library_directories)
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_user_frame(frame, skipped):
+    while frame is not None and not _is_user_file(frame.f_code.co_filename, skipped):
         frame = frame.f_back
     positions: list[Position] = []
     while frame is not None and len(positions) <= MAX_CALLERS:
-        if _is_user_frame(frame, skipped):
+        if _is_user_file(frame.f_code.co_filename, skipped):
             if not positions or not _is_part(positions[-1][0], frame):
                 positions.append((frame, frame.f_lineno, frame.f_lasti))
         elif not frame.f_code.co_filename.startswith(CONTROL_FLOW):
@@ -180,7 +181,7 @@ def location_of_traceback(
     is_after_library = False
     while traceback is not None:
         frame = traceback.tb_frame
-        is_user = _is_user_frame(frame, skipped)
+        is_user = _is_user_file(frame.f_code.co_filename, skipped)
         if is_user and is_after_library:
             positions = []
         if is_user and positions and _is_part(frame, positions[-1][0]):

@@ -37,6 +37,9 @@ class Trait(Flag):
     EFFECT = auto()
     """Has an effect other than on memory (prints, stops, foreign code): stays where it is."""
 
+    def __contains__(self, other: Flag) -> bool:
+        return self._value_ & other._value_ == other._value_
+
 
 ROLE, NAMED = "role", "named"
 OPERAND, OPERANDS, ATTRIBUTE, REGION = "operand", "operands", "attribute", "region"
@@ -103,6 +106,10 @@ class Operation:
     form: ClassVar[AxisForm]
     """How the axes of the operands take part in the results."""
     _fields_by_role: ClassVar[dict[str, tuple[Field[Any], ...]]] = {}
+    # Passes ask every op they meet for these: names are found once per class.
+    _single_names: ClassVar[tuple[str, ...]] = ()
+    _variadic_names: ClassVar[tuple[str, ...]] = ()
+    _region_names: ClassVar[tuple[str, ...]] = ()
 
     results: tuple[Value, ...] = ()
     loc: SourceLocation = field(default=UNKNOWN, repr=False)
@@ -120,16 +127,17 @@ class Operation:
 
     def operand_values(self) -> Iterator[Value]:
         """All operands, single ones first, then the variadic ones, in order of declaration."""
-        for item in self.fields_of(OPERAND):
-            value = getattr(self, item.name)
+        for name in self._single_names:
+            value = getattr(self, name)
             if value is not None:
                 yield value
-        for item in self.fields_of(OPERANDS):
-            yield from getattr(self, item.name)
+        for name in self._variadic_names:
+            yield from getattr(self, name)
 
     def regions(self) -> tuple[Region, ...]:
         """The nested regions, in order of declaration."""
-        return tuple(getattr(self, item.name) for item in self.fields_of(REGION))
+        names = self._region_names
+        return tuple([getattr(self, name) for name in names]) if names else ()
 
     def attributes(self) -> dict[str, Any]:
         """The attribute values by name."""
@@ -138,16 +146,16 @@ class Operation:
     def with_operands(self, substitution: Callable[[Value], Value]) -> Self:
         """The same op over substituted operands (self if none changed); regions are not entered."""
         changes: dict[str, Any] = {}
-        for item in self.fields_of(OPERAND):
-            value = getattr(self, item.name)
+        for name in self._single_names:
+            value = getattr(self, name)
             if value is not None and (new := substitution(value)) is not value:
-                changes[item.name] = new
-        for item in self.fields_of(OPERANDS):
-            values = cast("tuple[Value, ...]", getattr(self, item.name))
+                changes[name] = new
+        for name in self._variadic_names:
+            values = cast("tuple[Value, ...]", getattr(self, name))
             new_values = tuple(map(substitution, values))
-            if any(new is not old for new, old in zip(new_values, values)):
-                changes[item.name] = new_values
-        return replace(self, **changes) if changes else self
+            if not all(map(operator.is_, new_values, values)):
+                changes[name] = new_values
+        return self._with(changes) if changes else self
 
     def with_operand_list(self, values: Sequence[Value]) -> Self:
         """The same op over other operands, given in the order of ``operand_values``."""
@@ -156,10 +164,16 @@ class Operation:
 
     def with_regions(self, new_regions: tuple[Region, ...]) -> Self:
         """The same op with its regions replaced."""
-        names = [item.name for item in self.fields_of(REGION)]
-        if all(new is getattr(self, name) for name, new in zip(names, new_regions)):
-            return self
-        return replace(self, **dict(zip(names, new_regions)))
+        changes = dict(zip(self._region_names, new_regions))
+        is_same = all(new is getattr(self, name) for name, new in changes.items())
+        return self if is_same else self._with(changes)
+
+    def _with(self, changes: dict[str, Any]) -> Self:
+        """A copy with other values in some fields: ``replace``, which looks at every field."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy.__dict__.update(changes)
+        return copy
 
     def verify(self) -> str | None:
         """A sentence saying what is wrong with this op alone, or None."""
@@ -220,11 +234,13 @@ def op(
             raise TypeError(f"op {name!r} does not declare its axis roles")
         cls.name, cls.traits, cls.num_results, cls.form = name, traits, num_results, axes
         _check_declaration(cls)
-        # Passes ask for fields of every op they meet: the answer is made once.
         cls._fields_by_role = {
             role: tuple(item for item in fields(cls) if item.metadata.get(ROLE) == role)
             for role in (OPERAND, OPERANDS, ATTRIBUTE, REGION)
         }
+        cls._single_names, cls._variadic_names, cls._region_names = (
+            tuple(item.name for item in cls.fields_of(role)) for role in (OPERAND, OPERANDS, REGION)
+        )
         return cls
 
     return decorate

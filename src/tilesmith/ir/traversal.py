@@ -74,8 +74,9 @@ def rewrite_region(region: Region, rewrite: Rewrite, substitution: Substitution)
     new_ops: list[Operation] = []
     for op in region.ops:
         current = op.with_operands(substitution)
-        inner = tuple(rewrite_region(r, rewrite, substitution) for r in current.regions())
-        current = current.with_regions(inner)
+        if regions := current.regions():
+            inner = [rewrite_region(region, rewrite, substitution) for region in regions]
+            current = current.with_regions(tuple(inner))
         replacement = rewrite(current)
         if isinstance(replacement, Operation):
             new_ops.append(replacement)
@@ -163,8 +164,11 @@ class _RuleDriver:
         return finished[0] if finished == [op] else finished
 
     def _match(self, op: Operation) -> Replacement | None:
-        found = (rule(op, self._definitions.get) for rule in self._rules)
-        return next((replacement for replacement in found if replacement is not None), None)
+        definitions = self._definitions.get
+        for rule in self._rules:
+            if (replacement := rule(op, definitions)) is not None:
+                return replacement
+        return None
 
     def _finish(self, op: Operation, finished: list[Operation]) -> None:
         # A replacement made before a later one of the same op may still name a replaced value.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.warm_python import warm_python
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
 
@@ -23,7 +23,7 @@ class InterpreterProcess:
         self._compiled: set[str] = set()
         worker = Path(__file__).with_name("interpreter_worker.py")
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(worker)],
+            [*warm_python(), "-W", "ignore", str(worker)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

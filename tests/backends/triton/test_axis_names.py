@@ -40,7 +40,8 @@ def test_a_slice_after_a_loop_over_its_size_has_names_of_its_own(run):
 def test_one_slice_of_the_contracted_axis_per_element_compiles() -> None:
     args = (torch.randn(37, 53), torch.randn(53, 21))
     kernel = helion.kernel(split_k_barrier.split_k_barrier.fn, static_shapes=False)
-    config = helion.Config(block_sizes=[64, 64, 16, 512, 2], splits=64)  # pyright: ignore[reportCallIssue]
+    sizes = [16, 16, 16, 64, 2]
+    config = helion.Config(block_sizes=sizes, splits=64)  # pyright: ignore[reportCallIssue]
     artifact = kernel.bind(args, target=TARGET).to_artifact(config)
     compile_artifact(artifact, scalars={"m": 37, "n": 21, "k": 53})
 

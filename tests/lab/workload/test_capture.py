@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.lab.workload.launching import launch_native
+from tests.warm_python import warm_python
 from tilesmith.lab.workload import capture as module
 from tilesmith.lab.workload.binding import TensorRef
 from tilesmith.lab.workload.capture import Captured, CaptureError, capture, workload_folder
@@ -188,7 +188,7 @@ def test_files_hold_no_code(tmp_path: Path) -> None:
     found = captured(scaled, torch.randn(100), 3.0, block_sizes=[16])
     path = found.save(tmp_path)
     script = f"import torch; torch.load({str(path)!r}, weights_only=True)"
-    subprocess.run([sys.executable, "-c", script], check=True)
+    subprocess.run([*warm_python(), "-c", script], check=True)
 
 
 def test_a_disk_without_room_is_a_reason_not_to_search(tmp_path: Path) -> None:

@@ -128,8 +128,15 @@ def definitely_bound(statements: Sequence[ast.stmt]) -> set[str]:
 
 def declared_globals(statements: Iterable[ast.AST]) -> set[str]:
     """Names that ``global`` statements make the module's."""
-    nodes = (node for statement in statements for node in ast.walk(statement))
-    return {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    found: set[str] = set()
+    waiting = list(statements)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Global):
+            found.update(node.names)
+        elif not isinstance(node, ast.expr):
+            waiting.extend(ast.iter_child_nodes(node))
+    return found
 
 
 def own_nodes(

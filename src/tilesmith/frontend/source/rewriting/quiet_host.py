@@ -50,6 +50,8 @@ def leave_out_effects(source: KernelSource, plain: frozenset[str]) -> int:
     """
     finder = _EffectFinder(source, plain)
     effects = [effect for statement in source.before for effect in finder.find(statement)]
+    if not effects:
+        return 0
     while True:
         left_out = {id(effect.statement) for effect in effects}
         read = set(_places([*source.before, *source.loops], left_out))
