@@ -1,7 +1,7 @@
 """What each kind of setting may be, how its variable is read, and which values are refused.
 
 A setting whose field nothing reads has only one value that means anything, its default; ``REFUSED``
-says why.
+says why. Only for those in ``ESSENTIAL`` another value is an error.
 """
 
 from __future__ import annotations
@@ -253,5 +253,8 @@ REFUSED = {
     "autotune_log_search_space_path": "autotune_log=PATH lists all configs that were tried",
 }
 """Settings of Helion's of which every value but the default is refused, and why."""
+ESSENTIAL = ("distributed", "autotune_benchmark_fn")
+"""Refused with an error: what was asked for would not happen. The others could only make a kernel
+faster or a search shorter, so a warning says why, and the default stands: ported files run."""
 AS_DEFAULT: dict[str, tuple[object, ...]] = {"autotune_cache": ("StrictLocalAutotuneCache",)}
 """Other values that say what is done anyway."""
