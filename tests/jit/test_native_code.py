@@ -219,3 +219,18 @@ def test_tensors_that_host_code_takes_elsewhere_are_refused(native):
 
     with pytest.raises(exc.UnsupportedArgumentType, match="`out` is a tensor on meta"):
         native(onto_meta)(torch.randn(5))
+
+
+@helion.kernel
+def ends_marked(x):
+    out = torch.zeros_like(x)
+    for tile_m, tile_n in hl.tile(x.size(), block_size=[16, 16]):
+        out[tile_m.end, tile_n.end] = 1
+    return out
+
+
+def test_one_element_outside_of_the_tensor_is_not_written():
+    # The ends of the last tiles are outside; the process went down with its heap.
+    x = torch.zeros(64, 64)
+    for _ in range(3):
+        assert ends_marked(x).sum() == 12

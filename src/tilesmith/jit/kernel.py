@@ -165,11 +165,12 @@ class Kernel(GraphKernel, DefinedKernel):
             is_whole = definition.arguments.is_positional
             self._num_parameters = len(definition.parameters) if is_whole else -1
             self._keys = CallKeys(definition, self.user_key)
-            self._bound: dict[Hashable, BoundKernel] = {}
+            self._bound_kernels: dict[Hashable, BoundKernel] = {}
             """Kernels for the device of their arguments, by key."""
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
-            self._finder = CallFinder(self._keys, self._bound, self._lock, definition.find_reader)
+            table, reader = self._bound_kernels, definition.find_reader
+            self._finder = CallFinder(self._keys, table, self._lock, reader)
             self._join_graphs(GraphHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
@@ -211,8 +212,12 @@ class Kernel(GraphKernel, DefinedKernel):
         return find_staged(self.definition, Kernel)
 
     def _find(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel | None:
+        if self._keys.notice_marks(arguments):
+            self._forget()
         key = self._keys.key(arguments)
-        return self._bound.get(key) if target is None else self._bound_elsewhere.get((target, key))
+        if target is not None:
+            return self._bound_elsewhere.get((target, key))
+        return self._bound_kernels.get(key)
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         check_modes(self.definition.settings)
@@ -227,7 +232,7 @@ class Kernel(GraphKernel, DefinedKernel):
             self._forget()
         key = self._keys.key(arguments)
         if target is None:
-            self._bound[key] = bound
+            self._bound_kernels[key] = bound
         else:
             self._bound_elsewhere[(target, key)] = bound
         return bound
@@ -327,7 +332,7 @@ class Kernel(GraphKernel, DefinedKernel):
             self.__dict__.pop("_staged", None)
 
     def _forget(self) -> None:
-        self._bound.clear()
+        self._bound_kernels.clear()
         self._bound_elsewhere.clear()
         self._backwards.clear()
         self._finder.forget()

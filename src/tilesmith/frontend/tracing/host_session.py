@@ -82,6 +82,10 @@ class ConstantSizes:
             if place_of(original, "size", axis) in self._axes:
                 self._axes.add(place_of(tensor, "size", axis))
 
+    def is_noted(self, axis: Axis) -> bool:
+        """Whether the size of an axis is a constant from the beginning."""
+        return axis in self._axes
+
     def is_constant(self, expression: str, value: int, axis: Axis | None = None) -> bool:
         """Whether the size or number that a launch expression gives is a constant."""
         if axis in self._axes or expression in self.expressions:

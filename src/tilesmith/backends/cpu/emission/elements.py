@@ -293,7 +293,22 @@ def emit_store(context: Context, item: StoreElement) -> None:
     value = register(context, item.value)
     stored = to_memory(context.builder, item.access.tensor.type.dtype, value)
     mask = mask_of(context, item.access)
+    if item.is_confined and isinstance(position, Strided):
+        mask = _and_inside(context, item.access, position.base, mask)
     lanes.write(context.builder, memory, position, stored, context.lanes, mask)
+
+
+def _and_inside(
+    context: Context, access: ir.Access, position: Register, mask: Register | None
+) -> Register | None:
+    """The mask, where the element lies in the tensor's memory. Runtime sizes are not asked for."""
+    tensor, builder = access.tensor.type, context.builder
+    extents = [*zip(tensor.shape, tensor.strides)]
+    if access.base is not None or not all(isinstance(e, int) for pair in extents for e in pair):
+        return mask
+    count = 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
+    inside = builder.compare("ult", position, index(count))
+    return inside if mask is None else builder.binary("and", mask, inside)
 
 
 def emit_update(context: Context, item: UpdateElement, value: Register) -> Register:

@@ -198,7 +198,10 @@ def lower_access(
     """A store or an atomic update of one element."""
     value, access = elements.get((op.value, coords)), elements.access(op, coords)
     if isinstance(op, Store):
-        return statements.StoreElement(value, access, op.loc)
+        # Of one element the test costs next to nothing; a stray one could end the process.
+        defined = [elements.scope.tiles.definitions.get(i) for i in op.indices]
+        is_confined = not coords and any(d and not isinstance(d, Full) for d in defined)
+        return statements.StoreElement(value, access, op.loc, is_confined)
     expected = None
     if op.expected is not None:
         expected = elements.get(coordinates.access_places(op, coords)[len(op.indices)])
