@@ -79,17 +79,16 @@ def _accept_number(value: object) -> float | None:
     raise ValueError
 
 
-def one_of(*names: str, **aliases: str) -> Rule:
-    """One of these words, or another word for one of them; capitals do not matter."""
-    meanings = {name.lower(): name for name in names} | aliases
+def one_of(*names: str) -> Rule:
+    """One of these words; capitals do not matter."""
+    meanings = {name.lower(): name for name in names}
 
     def accept(value: str) -> str:
         if value.lower() not in meanings:
             raise ValueError
         return meanings[value.lower()]
 
-    spelled = [f"{alias} (= {name})" for alias, name in aliases.items()]
-    return Rule("one of " + ", ".join([*names, *spelled]), accept)
+    return Rule("one of " + ", ".join(names), accept)
 
 
 def _accept_index_dtype(value: object) -> str | None:
@@ -156,8 +155,10 @@ PATH = Rule("a path", _accept_path)
 CALLABLE = Rule("a function or None", _accept_callable)
 ANYTHING = Rule("anything", lambda value: value)
 CONFIGS = Rule("Configs or dicts (in the environment: JSON)", lambda value: value, json.loads)
-BACKEND = one_of("auto", "triton", "cpu", "reference", "cute", "tileir")
-DOT_PRECISION = one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
+BACKEND = one_of("auto", "triton", "cpu", "reference", "cute", "tileir", "pallas", "metal")
+DOT_PRECISIONS = {"default": "tf32", "high": "tf32x3", "highest": "ieee"}
+"""Other words for a precision, kept as they were given."""
+DOT_PRECISION = one_of("ieee", "tf32", "tf32x3", *DOT_PRECISIONS)
 EFFORT = one_of("none", "quick", "full")
 GRADIENTS = one_of("derive", "warn", "error", "ignore")
 INDEX_DTYPE = Rule('int32, int64, "auto" or None', _accept_index_dtype)

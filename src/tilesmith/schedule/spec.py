@@ -20,6 +20,7 @@ from typing import Any
 from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dims
 from tilesmith.exc import TunableNameConflict
 from tilesmith.ir.function import Function
+from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.schedule.config import Config, in_order, is_reserved, keep_known, spell_out
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
@@ -131,6 +132,11 @@ class ConfigSpec(SpecLists):
         marks = values.get("static_ranges", [])
         check_list("static_ranges", tuple(static_range_slots(self.entries)), marks)
         values = keep_known(values, self.rules.backend, self._effective)
+        merged, marks = self.entries.flattened, values.get("flatten_loops")
+        loops = [at for at in self.entries.ordered if at in merged or not isinstance(at, Grid)]
+        if isinstance(marks, list) and len(merged) < len(marks) == len(loops):
+            # Configs from elsewhere may speak of inner loops too, whose axes are never merged.
+            values["flatten_loops"] = [m for m, at in zip(marks, loops) if at in merged]
         checked: Values = {
             key: check_list(key, slots, values.get(key, [])) for key, slots in self.lists.items()
         }
