@@ -130,6 +130,13 @@ def is_rounded_up(small: Dim, large: Dim) -> bool:
     return (small.constant, large.constant) in rounded
 
 
+def is_only_tile(tile: Dim, size: Dim) -> bool:
+    """Whether one tile of a fixed block size holds a whole constant size."""
+    block = current_tracer("shape").find_block(tile.symbol or "")
+    fixed = 0 if block is None else block.fixed or 0
+    return block is not None and block.extent == size.constant and fixed >= (size.constant or 0) > 0
+
+
 def pad_to(operand: TileValue, axis: int, dim: Dim) -> TileValue:
     """Zeros behind a constant axis whose size host code has rounded up; others stay."""
     if not is_rounded_up(operand.tile.shape[axis], dim):
@@ -385,7 +392,7 @@ def take_range(x: TileValue, axis: int, picked: range) -> TileValue:
     if length == 1:
         return expand_dims(pick(x, axis, picked[0]), (axis,))
     # One of equal parts whose sizes need no padding anywhere.
-    is_even = size & (size - 1) == 0 and length & (length - 1) == 0
+    is_even = size > 0 and size & (size - 1) == 0 and length & (length - 1) == 0
     if picked.step == 1 and is_even and picked.start % length == 0:
         parts = (Dim.of(size // length), Dim.of(length))
         split = reshape(x, (*x.tile.shape[:axis], *parts, *x.tile.shape[axis + 1 :]))
