@@ -234,3 +234,22 @@ def test_one_element_outside_of_the_tensor_is_not_written():
     x = torch.zeros(64, 64)
     for _ in range(3):
         assert ends_marked(x).sum() == 12
+
+
+@helion.kernel
+def scattered(x, rows):
+    out, counts = torch.zeros_like(x), torch.zeros_like(x[:, 0])
+    for t in hl.tile(x.size(0)):
+        out[rows[t], :] = x[t, :]
+        hl.atomic_add(counts, [rows[t]], 1.0)
+    return out, counts
+
+
+def test_rows_outside_of_the_tensor_are_not_written():
+    x, rows = torch.randn(5, 37), torch.tensor([1, 1 << 20, 3, -7, 4])
+    expected, kept = torch.zeros_like(x), [0, 2, 4]
+    expected[rows[kept]] = x[kept]
+    for _ in range(3):
+        out, counts = scattered(x, rows)
+        assert torch.equal(out, expected)
+        assert counts.tolist() == [0, 1, 0, 1, 1]

@@ -31,15 +31,11 @@ from tilesmith.targets import Target
 
 @dataclass(frozen=True, eq=False)
 class StoreElement:
-    """Write an element to a tensor where the mask holds.
-
-    ``is_confined``: nothing is written outside of the tensor's memory, whatever the indices are.
-    """
+    """Write an element to a tensor where the mask holds."""
 
     value: Element
     access: Access
     loc: SourceLocation
-    is_confined: bool = False
 
     @property
     def operands(self) -> tuple[Element, ...]:

@@ -20,6 +20,7 @@ from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     find_matrix,
     find_stored,
+    may_leave,
     multiplies_bytes,
     multiplies_tiles,
 )
@@ -85,6 +86,7 @@ class ElementLowering:
             tuple(parts[:count]),
             parts[count] if has_base else None,
             None if op.mask is None else parts[-1],
+            not isinstance(op, Load) and may_leave(op, self.scope.tiles),
         )
 
     def place(self, value: Value, coords: Coords) -> ir.TilePlace:
@@ -198,10 +200,7 @@ def lower_access(
     """A store or an atomic update of one element."""
     value, access = elements.get((op.value, coords)), elements.access(op, coords)
     if isinstance(op, Store):
-        # Of one element the test costs next to nothing; a stray one could end the process.
-        defined = [elements.scope.tiles.definitions.get(i) for i in op.indices]
-        is_confined = not coords and any(d and not isinstance(d, Full) for d in defined)
-        return statements.StoreElement(value, access, op.loc, is_confined)
+        return statements.StoreElement(value, access, op.loc)
     expected = None
     if op.expected is not None:
         expected = elements.get(coordinates.access_places(op, coords)[len(op.indices)])
