@@ -313,8 +313,9 @@ class Kernel(GraphKernel, DefinedKernel):
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
         if self._staged is not None:
-            problem = "it has several launches; tune it for one set of arguments at a time"
-            raise errors.AutotuneError(function=self.name, problem=problem)
+            how = {"aggregation": aggregation, "relative_to": relative_to, "force": force}
+            values = [self.definition.arguments.unpack(args) for args in arg_sets]
+            return self._staged.autotune_multi(values, budget, {**how, **options})
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
