@@ -300,3 +300,23 @@ def test_sizes_marked_as_static_are_constants_of_a_kernel_of_their_own(traces: l
     assert torch.equal(add(other, other * 2), other + other * 2)
     assert torch.equal(add(x, y), x + y)
     assert len(traces) == before + 1
+
+
+@helion.kernel(static_shapes=False)
+def turned_pairs(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    n = hl.specialize(x.size(1))
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        left, right = hl.split(x[t, :].reshape(t, n // 2, 2))
+        turned = hl.join(left * angles[t, :], right - angles[t, :])
+        out[t, :] = turned.reshape(t, n)
+    return out
+
+
+def test_a_runtime_size_that_meets_a_constant_is_that_constant() -> None:
+    for rows, columns in ((7, 16), (9, 16), (9, 12)):
+        x, angles = torch.randn(rows, columns), torch.randn(rows, columns // 2)
+        expected = torch.stack([x[:, ::2] * angles, x[:, 1::2] - angles], -1).flatten(1)
+        assert torch.equal(turned_pairs(x, angles), expected)
+    with pytest.raises(exc.ShapeMismatch):
+        turned_pairs(torch.randn(9, 16), torch.randn(9, 7))

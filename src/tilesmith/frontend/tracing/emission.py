@@ -161,7 +161,7 @@ def _note_equal(symbol: str, constant: int) -> None:
     tracer = current_tracer("shape")
     size = tracer.sizes.get(symbol)
     if size is not None and size.hint == constant:
-        tracer.host.constant_sizes.note_met(tracer.source_of(symbol), constant)
+        tracer.host.constant_sizes.note_met(tracer.source_of(symbol))
 
 
 def align_shapes(shapes: list[Shape]) -> Shape | None:
@@ -214,16 +214,9 @@ def broadcast_shapes(operands: list[TileValue]) -> Shape:
 
 
 def _shape_mismatch(left: Shape, right: Shape) -> errors.BaseError:
-    """The error; where a runtime size meets a constant, with the way to make it one."""
-    tracer = current_tracer("a shape")
     fix: dict[str, Any] = {}
     if len(left) == len(right):
         fix = {"fix": "index both with the same tiles or slices; transpose one with .T if needed"}
-    for pair in zip(reversed(left), reversed(right)):
-        size = next((dim.symbol for dim in pair if dim.symbol in tracer.sizes), None)
-        if size is not None and any(dim.constant is not None for dim in pair):
-            source = tracer.source_of(size)
-            fix = {"fix": f"make the size a constant on the host: hl.specialize({source})"}
     return errors.ShapeMismatch(left=shape_text(left), right=shape_text(right), **fix)
 
 
