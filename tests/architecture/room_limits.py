@@ -4,7 +4,7 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (11, 2_150),
-    "tilesmith/backends": (89, 18_000),
+    "tilesmith/backends": (89, 18_050),
     "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_250),
@@ -17,7 +17,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/gradients": (22, 4_100),
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/ir": (20, 2_600),
-    "tilesmith/jit": (12, 2_350),
+    "tilesmith/jit": (12, 2_400),
     "tilesmith/jit/function_protocol": (3, 250),
     "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 350),
@@ -28,14 +28,14 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/operators": (6, 900),
     "tilesmith/passes": (13, 3_200),
     "tilesmith/runtime": (12, 1_500),
-    "tilesmith/schedule": (23, 5_200),
+    "tilesmith/schedule": (23, 5_250),
     "tilesmith/store": (7, 1_100),
     "tilesmith/tune": (29, 5_500),
 }
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 80_900,
+    "lines in src": 81_050,
     "files in src": 426,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -169,8 +169,8 @@ class Kernel(GraphKernel, DefinedKernel):
             """Kernels for the device of their arguments, by key."""
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
-            table, reader = self._bound_kernels, definition.find_reader
-            self._finder = CallFinder(self._keys, table, self._lock, reader)
+            found = self._bound_kernels, self._lock, definition.find_reader
+            self._finder = CallFinder(self._keys, *found)
             self._join_graphs(GraphHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
@@ -215,9 +215,7 @@ class Kernel(GraphKernel, DefinedKernel):
         if self._keys.notice_marks(arguments):
             self._forget()
         key = self._keys.key(arguments)
-        if target is not None:
-            return self._bound_elsewhere.get((target, key))
-        return self._bound_kernels.get(key)
+        return self._bound_elsewhere.get((target, key)) if target else self._bound_kernels.get(key)
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         check_modes(self.definition.settings)
@@ -313,9 +311,9 @@ class Kernel(GraphKernel, DefinedKernel):
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
         if self._staged is not None:
-            how = {"aggregation": aggregation, "relative_to": relative_to, "force": force}
+            options |= {"aggregation": aggregation, "relative_to": relative_to, "force": force}
             values = [self.definition.arguments.unpack(args) for args in arg_sets]
-            return self._staged.autotune_multi(values, budget, {**how, **options})
+            return self._staged.autotune_multi(values, budget, options)
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag

@@ -30,6 +30,7 @@ from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
     Dimension,
+    Entries,
     Slot,
     check_list,
     check_value,
@@ -131,12 +132,7 @@ class ConfigSpec(SpecLists):
         # A list that does not fit the loops is wrong on targets too where it has no effect.
         marks = values.get("static_ranges", [])
         check_list("static_ranges", tuple(static_range_slots(self.entries)), marks)
-        values = keep_known(values, self.rules.backend, self._effective)
-        merged, marks = self.entries.flattened, values.get("flatten_loops")
-        loops = [at for at in self.entries.ordered if at in merged or not isinstance(at, Grid)]
-        if isinstance(marks, list) and len(merged) < len(marks) == len(loops):
-            # Configs from elsewhere may speak of inner loops too, whose axes are never merged.
-            values["flatten_loops"] = [m for m, at in zip(marks, loops) if at in merged]
+        values = _of_grids(keep_known(values, self.rules.backend, self._effective), self.entries)
         checked: Values = {
             key: check_list(key, slots, values.get(key, [])) for key, slots in self.lists.items()
         }
@@ -341,3 +337,12 @@ def _modelled(spec: ConfigSpec, count: int) -> list[RankedConfig]:
         if len(unique) >= count:
             break
     return list(unique.values())
+
+
+def _of_grids(values: Values, entries: Entries) -> Values:
+    """Configs from elsewhere mark inner loops to flatten too, whose axes are never merged."""
+    merged, marks = entries.flattened, values.get("flatten_loops")
+    loops = [at for at in entries.ordered if at in merged or not isinstance(at, Grid)]
+    if not isinstance(marks, list) or not len(merged) < len(marks) == len(loops):
+        return values
+    return {**values, "flatten_loops": [m for m, at in zip(marks, loops) if at in merged]}
