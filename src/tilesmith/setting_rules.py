@@ -1,7 +1,7 @@
 """What each kind of setting may be, how its variable is read, and which values are refused.
 
 A setting whose field nothing reads has only one value that means anything, its default; ``REFUSED``
-says why.
+says why. Only for those in ``ESSENTIAL`` another value is an error.
 """
 
 from __future__ import annotations
@@ -79,17 +79,16 @@ def _accept_number(value: object) -> float | None:
     raise ValueError
 
 
-def one_of(*names: str, **aliases: str) -> Rule:
-    """One of these words, or another word for one of them; capitals do not matter."""
-    meanings = {name.lower(): name for name in names} | aliases
+def one_of(*names: str) -> Rule:
+    """One of these words; capitals do not matter."""
+    meanings = {name.lower(): name for name in names}
 
     def accept(value: str) -> str:
         if value.lower() not in meanings:
             raise ValueError
         return meanings[value.lower()]
 
-    spelled = [f"{alias} (= {name})" for alias, name in aliases.items()]
-    return Rule("one of " + ", ".join([*names, *spelled]), accept)
+    return Rule("one of " + ", ".join(names), accept)
 
 
 def _accept_index_dtype(value: object) -> str | None:
@@ -156,8 +155,10 @@ PATH = Rule("a path", _accept_path)
 CALLABLE = Rule("a function or None", _accept_callable)
 ANYTHING = Rule("anything", lambda value: value)
 CONFIGS = Rule("Configs or dicts (in the environment: JSON)", lambda value: value, json.loads)
-BACKEND = one_of("auto", "triton", "cpu", "reference", "cute", "tileir")
-DOT_PRECISION = one_of("ieee", "tf32", "tf32x3", default="tf32", high="tf32x3", highest="ieee")
+BACKEND = one_of("auto", "triton", "cpu", "reference", "cute", "tileir", "pallas", "metal")
+DOT_PRECISIONS = {"default": "tf32", "high": "tf32x3", "highest": "ieee"}
+"""Other words for a precision, kept as they were given."""
+DOT_PRECISION = one_of("ieee", "tf32", "tf32x3", *DOT_PRECISIONS)
 EFFORT = one_of("none", "quick", "full")
 GRADIENTS = one_of("derive", "warn", "error", "ignore")
 INDEX_DTYPE = Rule('int32, int64, "auto" or None', _accept_index_dtype)
@@ -253,5 +254,8 @@ REFUSED = {
     "autotune_log_search_space_path": "autotune_log=PATH lists all configs that were tried",
 }
 """Settings of Helion's of which every value but the default is refused, and why."""
+ESSENTIAL = ("distributed", "autotune_benchmark_fn")
+"""Refused with an error: what was asked for would not happen. The others could only make a kernel
+faster or a search shorter, so a warning says why, and the default stands: ported files run."""
 AS_DEFAULT: dict[str, tuple[object, ...]] = {"autotune_cache": ("StrictLocalAutotuneCache",)}
 """Other values that say what is done anyway."""

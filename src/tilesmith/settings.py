@@ -201,16 +201,20 @@ def _check(item: Field[Any], value: object, source: str = "") -> object:
         reason = _not_allowed(item, value, source)
         hint = f" ({error})" if isinstance(error, rules.NameNotKnownError) else ""
         raise SettingValueError(reason + hint) from None
-    _refuse_without_effect(item, accepted, source)
-    return accepted
+    return _unless_refused(item, accepted, source)
 
 
-def _refuse_without_effect(item: Field[Any], value: object, source: str) -> None:
-    """Raise for a value that would be accepted and change nothing."""
+def _unless_refused(item: Field[Any], value: object, source: str) -> object:
+    """Raise for a value that means nothing here; one that could only be faster is told and left."""
     why = rules.REFUSED.get(item.name)
-    if why is not None and value not in (item.default, *rules.AS_DEFAULT.get(item.name, ())):
-        given = f"setting {item.name}: {value!r}{_origin(source)}"
-        raise SettingValueError(f"{given} is not supported, only {item.default!r}: {why}")
+    if why is None or value in (item.default, *rules.AS_DEFAULT.get(item.name, ())):
+        return value
+    given = f"setting {item.name}: {value!r}{_origin(source)}"
+    reason = f"{given} is not supported, only {item.default!r}: {why}"
+    if item.name in rules.ESSENTIAL:
+        raise SettingValueError(reason)
+    _warn(reason)
+    return item.default
 
 
 def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
@@ -260,9 +264,14 @@ def _name_unknown(names: tuple[str, ...], prefix: str = PREFIX) -> None:
     for name in names:
         near = get_close_matches(name.removeprefix(prefix), known, n=1)
         hint = f"did you mean {prefix}{near[0]}?" if near else "no setting is read from it"
-        # A program runs also where nobody reads: stderr may be closed, full or None.
-        with suppress(AttributeError, OSError, ValueError):
-            sys.stderr.write(f"WARNING: environment variable {name} is not known; {hint}\n")
+        _warn(f"environment variable {name} is not known; {hint}")
+
+
+@cache  # once
+def _warn(text: str) -> None:
+    # A program runs also where nobody reads: stderr may be closed, full or None.
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(f"WARNING: {text}\n")
 
 
 def adopt_variables(prefix: str) -> None:

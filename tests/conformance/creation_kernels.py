@@ -55,6 +55,16 @@ def rounded_up(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return products, rows, sums
 
 
+@helion.kernel
+def stored_whole(x: torch.Tensor) -> torch.Tensor:
+    """The only tile of an axis goes where the whole of it goes."""
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0), block_size=8):
+        for u in hl.tile(x.size(1)):
+            out[:, u] = x[t, u] * 2
+    return out
+
+
 def rounded_rows(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
     product = x.double() @ y.double()
     return product, product + y[0].double(), product.sum(1)
@@ -78,5 +88,7 @@ CREATION = (
          needs_static_shapes=True),
     *(Case(f"rounded_up_{n}", rounded_up, lambda n=n: (randn(7, 11), randn(11, n, seed=1)),
            rounded_rows, blocks(4, 8), 11 * n) for n in (5, 8, 13)),
+    *(Case(f"stored_whole_{n}", stored_whole, lambda n=n: (randn(n, 13),), lambda x: x * 2,
+           blocks(8), EXACT, needs_static_shapes=True) for n in (3, 4, 8)),
 )
 # fmt: on

@@ -95,6 +95,7 @@ def specialize_a_float(x):
 CASES = [
     Case(run_with, exc.CuteBackendUnavailable, keywords={"backend": "cute"}, has_place=False),
     Case(run_with, exc.MissingEnableTile, keywords={"backend": "tileir"}, has_place=False),
+    Case(run_with, exc.BackendUnsupported, keywords={"backend": "pallas"}, has_place=False),
     Case(
         run_with,
         exc.IncompatibleInterpretModes,

@@ -143,7 +143,7 @@ def test_any_config_gives_the_same_gradients(pair: Pair) -> None:
     wanted = gradients(backward.call, args, grad)
     for size in (4, 16):
         for made in backward._made.values():
-            for bound in made.kernel._bound.values():
+            for bound in made.kernel._bound_kernels.values():
                 count = len(bound.config_spec.default_config().get("block_sizes", []))
                 bound.set_config(helion.Config(block_sizes=[size] * count))
         for actual, value in zip(gradients(backward.call, args, grad), wanted):

@@ -96,7 +96,7 @@ def test_options_of_output_code() -> None:
     assert code == bound.to_triton_code()
     assert "import tilesmith" not in code
     with pytest.raises(exc.BackendUnsupported, match="JAX"):
-        helion.OutputCodeOptions(jax_fn=True)
+        bound.to_code(options=helion.OutputCodeOptions(jax_fn=True))
 
 
 def multiplied(x, y):

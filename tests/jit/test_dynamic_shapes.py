@@ -277,3 +277,46 @@ def test_a_specialised_stride_is_a_constant_of_the_code(step: int):
     assert f"* {step}" in code
     assert "x_stride" not in code
     assert "out_stride_0" in code
+
+
+def marked(x: torch.Tensor, *axes: int) -> torch.Tensor:
+    torch._dynamo.mark_static(x, list(axes))
+    return x
+
+
+def test_sizes_marked_as_static_are_constants_of_a_kernel_of_their_own(traces: list[str]) -> None:
+    add.reset()
+    x, y = torch.randn(48, 24), torch.randn(48, 24)
+    general = add.bind((x, y))
+    special = add.bind((marked(x.clone(), -1), y))
+    assert special is not general
+    assert "x: f32[x_size_0, 24]" in special.to_code()
+    assert "x: f32[x_size_0, x_size_1]" in add.bind((x, y)).to_code()
+    for given in (marked(torch.randn(9, 24), 1), marked(torch.randn(7, 24), 1)):
+        assert add.bind((given, given * 2)) is special
+        assert torch.equal(add(given, given * 2), given + given * 2)
+    before = len(traces)
+    other = marked(torch.randn(9, 20), 1)
+    assert torch.equal(add(other, other * 2), other + other * 2)
+    assert torch.equal(add(x, y), x + y)
+    assert len(traces) == before + 1
+
+
+@helion.kernel(static_shapes=False)
+def turned_pairs(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    n = hl.specialize(x.size(1))
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        left, right = hl.split(x[t, :].reshape(t, n // 2, 2))
+        turned = hl.join(left * angles[t, :], right - angles[t, :])
+        out[t, :] = turned.reshape(t, n)
+    return out
+
+
+def test_a_runtime_size_that_meets_a_constant_is_that_constant() -> None:
+    for rows, columns in ((7, 16), (9, 16), (9, 12)):
+        x, angles = torch.randn(rows, columns), torch.randn(rows, columns // 2)
+        expected = torch.stack([x[:, ::2] * angles, x[:, 1::2] - angles], -1).flatten(1)
+        assert torch.equal(turned_pairs(x, angles), expected)
+    with pytest.raises(exc.ShapeMismatch):
+        turned_pairs(torch.randn(9, 16), torch.randn(9, 7))

@@ -41,7 +41,7 @@ def test_defaults_and_keywords(traces: list[str]) -> None:
 @pytest.mark.parametrize(
     ("args", "kwargs", "text"),
     [
-        ((X, 1.0, 2, 3), {}, "Too many arguments"),
+        ((X, 1.0, 2, 3), {}, "Too many arguments passed to the kernel, expected: 3 got: 4"),
         ((), {}, "x"),
         ((X,), {"slope": 1}, "slope"),
         ((X, 1.0), {"scale": 2.0}, "scale"),
@@ -181,9 +181,10 @@ def product(x, y, precision_of=None):
     return out
 
 
-@pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
-def test_dot_precision_reaches_the_code(precision: str) -> None:
-    kernel = helion.kernel(product.fn, dot_precision=precision)  # pyright: ignore[reportArgumentType, reportCallIssue]
+@pytest.mark.parametrize("given", ["ieee", "tf32", "tf32x3", "high"])
+def test_dot_precision_reaches_the_code(given: str) -> None:
+    kernel = helion.kernel(product.fn, dot_precision=given)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    precision = "tf32x3" if given == "high" else given
     x = torch.randn(16, 16)
     code = kernel.bind((x, x), target="cuda:90").to_triton_code()
     assert f"input_precision='{precision}'" in code.replace('"', "'")

@@ -219,3 +219,37 @@ def test_tensors_that_host_code_takes_elsewhere_are_refused(native):
 
     with pytest.raises(exc.UnsupportedArgumentType, match="`out` is a tensor on meta"):
         native(onto_meta)(torch.randn(5))
+
+
+@helion.kernel
+def ends_marked(x):
+    out = torch.zeros_like(x)
+    for tile_m, tile_n in hl.tile(x.size(), block_size=[16, 16]):
+        out[tile_m.end, tile_n.end] = 1
+    return out
+
+
+def test_one_element_outside_of_the_tensor_is_not_written():
+    # The ends of the last tiles are outside; the process went down with its heap.
+    x = torch.zeros(64, 64)
+    for _ in range(3):
+        assert ends_marked(x).sum() == 12
+
+
+@helion.kernel
+def scattered(x, rows):
+    out, counts = torch.zeros_like(x), torch.zeros_like(x[:, 0])
+    for t in hl.tile(x.size(0)):
+        out[rows[t], :] = x[t, :]
+        hl.atomic_add(counts, [rows[t]], 1.0)
+    return out, counts
+
+
+def test_rows_outside_of_the_tensor_are_not_written():
+    x, rows = torch.randn(5, 37), torch.tensor([1, 1 << 20, 3, -7, 4])
+    expected, kept = torch.zeros_like(x), [0, 2, 4]
+    expected[rows[kept]] = x[kept]
+    for _ in range(3):
+        out, counts = scattered(x, rows)
+        assert torch.equal(out, expected)
+        assert counts.tolist() == [0, 1, 0, 1, 1]

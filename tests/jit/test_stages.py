@@ -7,7 +7,6 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith import exc
 from tilesmith.autotuner import IntegerFragment
 from tilesmith.jit.staging.source import find_stages
 
@@ -130,9 +129,21 @@ def test_tuning_gives_a_config_of_all_stages() -> None:
     torch.testing.assert_close(run(x, []), (x + 1) * 2)
 
 
-def test_tuning_for_several_arguments_is_refused() -> None:
-    with pytest.raises(exc.AutotuneError, match="several launches"):
-        two_launches.autotune_multi([(torch.ones(3), [])])
+def test_tuning_for_several_arguments_gives_a_config_of_all_stages() -> None:
+    kernel = helion.kernel(two_launches.fn)
+    sets = [(torch.ones(9), []), (torch.ones(700), [])]
+    config = kernel.autotune_multi(sets, budget=0)
+    assert len(config["stages"]) == 2
+    for x, record in sets:
+        assert record == []
+        assert torch.equal(x, torch.ones_like(x))
+        bound = kernel.bind((x, []))
+        assert [stage.chosen for stage in bound.stages] == [
+            *map(helion.Config.from_dict, config["stages"])
+        ]
+        torch.testing.assert_close(kernel(x, []), (x + 1) * 2)
+    with pytest.raises(ValueError, match="at least one"):
+        kernel.autotune_multi([])
 
 
 def test_tunables_of_host_code_come_from_the_config() -> None:

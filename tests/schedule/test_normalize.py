@@ -315,3 +315,21 @@ def test_a_file_of_controls_is_a_path():
     assert whole == spec.normalize({"block_sizes": BLOCKS})
     with pytest.raises(InvalidConfig, match="advanced_controls_file"):
         spec.normalize({"block_sizes": BLOCKS, "advanced_controls_file": 123})
+
+
+def waves(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        for u, v, w in hl.tile(x.size()[1:]):
+            out[t, u, v, w] = x[t, u, v, w].sin()
+    return out
+
+
+def test_marks_of_inner_loops_to_flatten_are_taken_without_effect():
+    spec = spec_of(trace_of(waves, torch.randn(8, 8, 8, 8)).function)
+    plain = spec.normalize({"block_sizes": [4, 8, 1, 1]})
+    assert spec.normalize({"block_sizes": [4, 8, 1, 1], "flatten_loops": [True]}) == plain
+    with pytest.raises(InvalidConfig, match="flatten_loops has 2 entries"):
+        spec.normalize({"block_sizes": [4, 8, 1, 1], "flatten_loops": [True, True]})
+    with pytest.raises(InvalidConfig, match="flatten_loops has 1 entries"):
+        matmul_spec().normalize({"block_sizes": BLOCKS, "flatten_loops": [True]})

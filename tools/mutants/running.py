@@ -190,7 +190,7 @@ JIT = (
     Mutant(
         "dynamic shapes and static ones have the same key",
         "jit",
-        "form if is_static else f'form({form})'",
+        'form if self.are_sizes_fixed else f"form({form})"',
         "f'form({form})'",
         ("test_other_forms_have_other_keys",),
     ),

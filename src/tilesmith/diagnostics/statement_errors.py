@@ -259,7 +259,7 @@ class StaticRangeBound(TypeInferenceError):
 
 class InvalidTileRange(BaseError):
     message = "the range of the tile ends before it begins: [{begin}, {end})"
-    fix = "swap the bounds: hl.tile(begin, end)"
+    fix = "swap the bounds: hl.tile(begin, end); for two axes give a list: hl.tile([m, n])"
 
 
 class TileOfTile(BaseError):

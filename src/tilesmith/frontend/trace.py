@@ -34,6 +34,7 @@ from tilesmith.frontend.tracing.host_session import (
     HostSession,
     RuntimeFloat,
     RuntimeInt,
+    place_of,
 )
 from tilesmith.frontend.tracing.tracer import (
     INT32_LIMIT,
@@ -154,6 +155,10 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     session = HostSession(
         request.block_sizes, request.tunables, constant_sizes=constant_sizes, device=request.device
     )
+
+    for was, tensor in zip(tensors_in(given), tensors_in(scratch)):
+        for axis, size in host_run.marked_sizes(was):
+            constant_sizes.note_value(size, place_of(tensor, "size", axis))
 
     def launch(*values: Any) -> None:
         raise _Traced(_trace_device(request, session, values))

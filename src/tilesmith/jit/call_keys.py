@@ -12,9 +12,16 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import dynamic_form, find_overlap
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.specialization_key import INT32_RANGE, KeyMaker, alias_pattern, check_layouts
+from tilesmith.jit.specialization_key import (
+    INT32_RANGE,
+    KeyMaker,
+    alias_pattern,
+    check_layouts,
+    has_marked_sizes,
+)
 
 Types = tuple[type, ...]
 Match = Callable[..., bool]
@@ -37,6 +44,8 @@ class CallKeys:
         self._keys = KeyMaker(static_shapes=definition.settings.static_shapes)
         self._extractors: Sequence[Callable[..., int]] = ()
         self._is_alias_sensitive = False
+        self._reads_marks = False
+        """Whether tensors with sizes marked as static were seen: from then on all are asked."""
         self._functions: dict[Types, Callable[..., Hashable]] = {}
 
     def key(self, args: tuple[Any, ...]) -> Hashable:
@@ -65,7 +74,8 @@ class CallKeys:
     @property
     def are_forms(self) -> bool:
         """Whether sizes, strides and types decide, and nothing that is computed from arguments."""
-        return not (self._extractors or self._user_key or self._definition.constexprs)
+        is_computed = self._extractors or self._user_key or self._definition.constexprs
+        return not (is_computed or self._reads_marks)
 
     @property
     def are_sizes_fixed(self) -> bool:
@@ -84,9 +94,16 @@ class CallKeys:
         self._functions = {}
         return True
 
+    def notice_marks(self, args: tuple[Any, ...]) -> bool:
+        """Look for sizes marked as static; True for the first ones, which keys so far lack."""
+        if self._reads_marks or self.are_sizes_fixed or not has_marked_sizes(args):
+            return False
+        self._reads_marks, self._functions = True, {}
+        return True
+
     def reset(self) -> None:
         """Forget what was learned."""
-        self._extractors, self._is_alias_sensitive = (), False
+        self._extractors, self._is_alias_sensitive, self._reads_marks = (), False, False
         self._functions = {}
 
     def _compile(self, types: Types) -> Callable[..., Hashable]:
@@ -102,6 +119,7 @@ class CallKeys:
             "key": self._keys.key,
             "constant_key": self._keys.constants.key,
             "alias_pattern": alias_pattern,
+            "marked_sizes": marked_sizes,
             "user_key": self._user_key,
             "extractors": tuple(self._extractors),
         }
@@ -134,8 +152,9 @@ class CallKeys:
     def _parts(self, name: str, kind: type, spelling: str, is_constant: bool) -> list[str]:
         if issubclass(kind, torch.Tensor):
             form = f"{name}.shape, {name}.stride()"
-            is_static = self._definition.settings.static_shapes
-            return [f"{name}.dtype, {name}.device, {form if is_static else f'form({form})'}"]
+            marks = [f"marked_sizes({name})"] if self._reads_marks else []
+            form = form if self.are_sizes_fixed else f"form({form})"
+            return [f"{name}.dtype, {name}.device, {form}", *marks]
         if kind in COMPARED:
             return [name]
         if is_constant:

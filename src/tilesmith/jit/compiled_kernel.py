@@ -110,9 +110,10 @@ class CompiledKernel:
     ) -> str:
         """The generated code: Triton source on a GPU, the loop nest on a CPU.
 
-        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``. ``options`` have
-        been checked when they were made.
+        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``.
         """
+        if options is not None:
+            options.check()
         resolved = _any_target(target, self.target)
         backends = self.definition.backends
         form = check_form(form, backends.forms) or backends.of(resolved).forms[0]

@@ -38,6 +38,7 @@ from tilesmith.jit.specialization_key import find_device
 from tilesmith.jit.tuner import Tuner
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.schedule.config import Config
+from tilesmith.setting_rules import DOT_PRECISIONS
 from tilesmith.settings import Settings
 
 BACKENDS = "tilesmith.backends.table"
@@ -81,7 +82,7 @@ class KernelDefinition:
         )
         self.trace_options = TraceOptions(
             settings.static_shapes,
-            settings.dot_precision,
+            DOT_PRECISIONS.get(settings.dot_precision, settings.dot_precision),
             _INDEX_DTYPES[settings.index_dtype],
             is_interpreted=is_interpreted(settings),
         )

@@ -174,12 +174,12 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             is_whole = definition.arguments.is_positional
             self._num_parameters = len(definition.parameters) if is_whole else -1
             self._keys = CallKeys(definition, self.user_key)
-            self._bound: dict[Hashable, BoundKernel] = {}
+            self._bound_kernels: dict[Hashable, BoundKernel] = {}
             """Kernels for the device of their arguments, by key."""
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
             self._finder = CallFinder(
-                self._keys, self._bound, self._lock, definition, self._call_anew
+                self._keys, self._bound_kernels, self._lock, definition, self._call_anew
             )
             self._join_graphs(GraphHost(self))
 
@@ -222,8 +222,10 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         return find_staged(self.definition, Kernel)
 
     def _find(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel | None:
+        if self._keys.notice_marks(arguments):
+            self._forget()
         key = self._keys.key(arguments)
-        return self._bound.get(key) if target is None else self._bound_elsewhere.get((target, key))
+        return self._bound_elsewhere.get((target, key)) if target else self._bound_kernels.get(key)
 
     def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
         check_modes(self.definition.settings)
@@ -238,7 +240,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             self._forget()
         key = self._keys.key(arguments)
         if target is None:
-            self._bound[key] = bound
+            self._bound_kernels[key] = bound
         else:
             self._bound_elsewhere[(target, key)] = bound
         return bound
@@ -321,8 +323,9 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
         if self._staged is not None:
-            problem = "it has several launches; tune it for one set of arguments at a time"
-            raise errors.AutotuneError(function=self.name, problem=problem)
+            options |= {"aggregation": aggregation, "relative_to": relative_to, "force": force}
+            values = [self.definition.arguments.unpack(args) for args in arg_sets]
+            return self._staged.autotune_multi(values, budget, options)
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag
@@ -340,7 +343,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             self.__dict__.pop("_staged", None)
 
     def _forget(self) -> None:
-        self._bound.clear()
+        self._bound_kernels.clear()
         self._bound_elsewhere.clear()
         self._backwards.clear()
         self._finder.forget()

@@ -41,6 +41,9 @@ def check_modes(settings: Settings) -> None:
         raise errors.CuteBackendUnavailable
     if settings.backend == "tileir":
         raise errors.MissingEnableTile
+    if settings.backend in ("pallas", "metal"):
+        fix = 'use backend="triton" or backend="auto"'
+        raise errors.BackendUnsupported(operation="making code", backend=settings.backend, fix=fix)
     if settings.ref_mode is not RefMode.EAGER:
         return
     if settings.triton_interpret:

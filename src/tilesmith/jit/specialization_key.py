@@ -15,6 +15,7 @@ from tilesmith.diagnostics.wording import conversion_of, kind_of
 from tilesmith.frontend.containers import cell_contents, items_of, plain_number
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.names import is_library
+from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import INT32_LIMIT, dynamic_form
 from tilesmith.runtime.arguments import AS_OPERATOR, NO_MEMORY
 
@@ -29,8 +30,9 @@ def static_tensor_key(tensor: torch.Tensor) -> Hashable:
 
 
 def dynamic_tensor_key(tensor: torch.Tensor) -> Hashable:
-    """Sizes are runtime values, except 0 and 1; index width is part of the kernel."""
-    return (tensor.dtype, tensor.device, dynamic_form(tensor.shape, tensor.stride()))
+    """Sizes are runtime values, except 0, 1 and marked ones; index width is part of the kernel."""
+    form = dynamic_form(tensor.shape, tensor.stride())
+    return (tensor.dtype, tensor.device, form, marked_sizes(tensor))
 
 
 class KeyMaker:
@@ -161,6 +163,11 @@ def _tensors(
         for place, leaf in leaves(argument, name):
             if isinstance(leaf, torch.Tensor):
                 yield place, leaf
+
+
+def has_marked_sizes(arguments: tuple[Any, ...]) -> bool:
+    """Whether ``torch._dynamo.mark_static`` was called for a tensor among the arguments."""
+    return any(marked_sizes(tensor) for _, tensor in _tensors(arguments, ("",) * len(arguments)))
 
 
 def find_device(arguments: tuple[Any, ...]) -> torch.device | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -71,19 +72,35 @@ def outline_call(
     """Run host code on tensors that need no memory and look at what it returns."""
     versions = [_version(tensor) for tensor in tensors]
     result, launched = _run(host, args)
-    storages = [tensor.untyped_storage() for tensor in tensors]
-    changed = [tensor.untyped_storage() for tensor in launched]
     written = frozenset(
         i
         for i, tensor in enumerate(tensors)
-        if _version(tensor) != versions[i] or any(storages[i] is storage for storage in changed)
+        if _version(tensor) != versions[i] or _is_written(tensor, launched, tensors)
     )
+    _check_apart([tensors[i] for i in written])
     leaves = _Leaves(tensors)
     recipe = leaves.recipe(result)
     _check_aliases(leaves.new)
     if leaves.views and any(_version(t) != version for t, version in zip(tensors, versions)):
         raise NoOperatorError("it returns a view of an argument, and its host code changes one")
     return Outline(recipe, len(leaves.new), written, len(leaves.views))
+
+
+def _is_written(
+    tensor: torch.Tensor, launched: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+) -> bool:
+    """Whether launches write an argument: itself, or its memory through a view of host code."""
+    if any(tensor is other for other in launched):
+        return True
+    views = [other for other in launched if not any(other is argument for argument in given)]
+    return any(tensor.untyped_storage() is view.untyped_storage() for view in views)
+
+
+def _check_apart(written: Sequence[torch.Tensor]) -> None:
+    # A graph gives each argument that is written memory of its own, and keeps only one of them.
+    for a, b in itertools.combinations(written, 2):
+        if a is not b and a.untyped_storage() is b.untyped_storage():
+            raise NoOperatorError("it writes two arguments that share memory")
 
 
 def _run(host: KernelHost, args: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:

@@ -180,7 +180,7 @@ def keep_known(
             raise InvalidConfigKeys(keys=unknown, suggestions=" or ".join(dict.fromkeys(near)))
         fix = f"known keys are {', '.join(names)}; other keys need hl.register_tunable"
         raise InvalidConfigKeys(keys=unknown, fix=fix)
-    return {name: value for name, value in values.items() if name in effective}
+    return {k: value for k, value in values.items() if k in effective and value is not None}
 
 
 def in_order(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,8 +259,8 @@ class _KeyProperty(Generic[Value_co]):
 class Config(Mapping[str, Any]):
     """One schedule for a kernel, e.g. ``Config(block_sizes=[64, 64], num_warps=8)``.
 
-    Compared and hashed by content. Values that are None count as not given; unknown keywords are
-    the user's own tunables. Lists come out as fresh lists, so nobody can change a Config in place.
+    Compared and hashed by content. None counts as not given; unknown keywords are the user's own
+    tunables, kept as they are. Lists come out as fresh lists: nobody can change a Config in place.
     """
 
     __slots__ = ("_values",)
@@ -297,7 +297,7 @@ class Config(Mapping[str, Any]):
     cpu_schedule = _KeyProperty[str]("cpu_schedule")
 
     def __init__(self, **values: Unpack[ConfigKeywords]) -> None:
-        given = {name: _freeze(value) for name, value in values.items() if value is not None}
+        given = {k: _freeze(v) for k, v in values.items() if v is not None or not is_reserved(k)}
         object.__setattr__(self, "_values", given)
 
     if not TYPE_CHECKING:  # a type checker would take this for "any attribute may be set"

@@ -20,6 +20,7 @@ from typing import Any
 from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dims
 from tilesmith.exc import TunableNameConflict
 from tilesmith.ir.function import Function
+from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.schedule.config import Config, in_order, is_reserved, keep_known, spell_out
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
@@ -29,6 +30,7 @@ from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
     Dimension,
+    Entries,
     Slot,
     check_list,
     check_value,
@@ -130,7 +132,7 @@ class ConfigSpec(SpecLists):
         # A list that does not fit the loops is wrong on targets too where it has no effect.
         marks = values.get("static_ranges", [])
         check_list("static_ranges", tuple(static_range_slots(self.entries)), marks)
-        values = keep_known(values, self.rules.backend, self._effective)
+        values = _of_grids(keep_known(values, self.rules.backend, self._effective), self.entries)
         checked: Values = {
             key: check_list(key, slots, values.get(key, [])) for key, slots in self.lists.items()
         }
@@ -335,3 +337,12 @@ def _modelled(spec: ConfigSpec, count: int) -> list[RankedConfig]:
         if len(unique) >= count:
             break
     return list(unique.values())
+
+
+def _of_grids(values: Values, entries: Entries) -> Values:
+    """Configs from elsewhere mark inner loops to flatten too, whose axes are never merged."""
+    merged, marks = entries.flattened, values.get("flatten_loops")
+    loops = [at for at in entries.ordered if at in merged or not isinstance(at, Grid)]
+    if not isinstance(marks, list) or not len(merged) < len(marks) == len(loops):
+        return values
+    return {**values, "flatten_loops": [m for m, at in zip(marks, loops) if at in merged]}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from examples.ports import adamw, grid_sample, nms, running_max, stochastic_rounding
+from examples.ports import (
+    adamw,
+    compaction,
+    grid_sample,
+    nms,
+    rotary_pairs,
+    running_max,
+    stochastic_rounding,
+)
 from tests.examples.case import Args, Size, blocks
 from tests.examples.ports.port import Port
 from tilesmith.numerics.inputs import random_tensor
@@ -18,6 +26,8 @@ POINTS: tuple[Size, ...] = (
 )
 BOXES: tuple[Size, ...] = ((1,), (15,), (16,), (17,), (53,))
 PARAMETERS: tuple[Size, ...] = ((0,), (1,), (16,), (17, 1), (3, 5, 7))
+LISTS: tuple[Size, ...] = ((1,), (15,), (16,), (65,), (300,))
+HEADS: tuple[Size, ...] = ((1, 1, 1, 2), (2, 17, 3, 16), (1, 16, 5, 24))
 PLANES: tuple[Size, ...] = ((1, 1), (16, 16), (15, 17), (13, 37))
 
 
@@ -49,6 +59,16 @@ def repeating(size: Size, dtype: torch.dtype, device: str) -> Args:
     return (values.to(device),)
 
 
+def listed(size: Size, dtype: torch.dtype, device: str) -> Args:
+    return tuple(x.to(device) for x in compaction.random_marks(size[0], dtype))
+
+
+def heads(size: Size, dtype: torch.dtype, device: str) -> Args:
+    batch, tokens, count, width = size
+    inputs = rotary_pairs.random_inputs((batch, tokens, count, width), dtype)
+    return tuple(x.to(device) for x in inputs)
+
+
 def drawn(size: Size, dtype: torch.dtype, device: str) -> Args:
     return random_tensor(size, dtype, seed=0, device=device), 7
 
@@ -74,6 +94,11 @@ POINTWISE_PORTS: tuple[Port, ...] = (
     Port("stochastic_rounding", stochastic_rounding.round_stochastically, drawn, unrounded,
          blocks(16), PARAMETERS, rounded_to=(torch.bfloat16,), dtypes=FP32, noticeable=0.1,
          typical=(1024, 1024)),
+    Port("compaction", compaction.compact, listed, compaction.reference, blocks(16, 4), LISTS,
+         typical=(1 << 16,)),
+    # The two products may cancel.
+    Port("rotary_pairs", rotary_pairs.rotate_pairs, heads, rotary_pairs.reference, blocks(8, 2),
+         HEADS, lambda size: 2, typical=(2, 2048, 32, 128)),
     Port("running_max", running_max.running_max, repeating, running_max.reference, blocks(16, 16),
          PLANES, typical=(256, 4096)),
 )

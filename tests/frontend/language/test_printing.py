@@ -58,12 +58,12 @@ def test_text_of_the_interpreter(capfd):
 def test_text_of_native_code(capfd):
     lines = printed(capfd, kernels.print_only, "cpu", torch.arange(6.0).view(3, 2))
     assert lines == [
-        "at (0, 0) idx (0, 0) x: 0",
-        "at (0, 0) idx (0, 1) x: 1",
-        "at (0, 0) idx (1, 0) x: 2",
-        "at (0, 0) idx (1, 1) x: 3",
-        "at (2, 0) idx (0, 0) x: 4",
-        "at (2, 0) idx (0, 1) x: 5",
+        "at (0, 0) idx (0, 0) x: 0.00000000",
+        "at (0, 0) idx (0, 1) x: 1.00000000",
+        "at (0, 0) idx (1, 0) x: 2.00000000",
+        "at (0, 0) idx (1, 1) x: 3.00000000",
+        "at (2, 0) idx (0, 0) x: 4.00000000",
+        "at (2, 0) idx (0, 1) x: 5.00000000",
     ]
 
 

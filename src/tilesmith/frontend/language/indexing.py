@@ -284,7 +284,7 @@ def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
         tile = emission.reshape(tile, tile.tile.shape[extra:])
     for axis in range(-tile.tile.rank, 0):
         wanted, given = access.shape[axis], tile.tile.shape[axis]
-        if emission.is_rounded_up(wanted, given):
+        if emission.is_rounded_up(wanted, given) or emission.is_only_tile(given, wanted):
             tile = emission.take_range(tile, axis + tile.tile.rank, range(wanted.constant or 0))
     return emission.broadcast_to(tile, access.shape)
 

@@ -130,6 +130,13 @@ def is_rounded_up(small: Dim, large: Dim) -> bool:
     return (small.constant, large.constant) in rounded
 
 
+def is_only_tile(tile: Dim, size: Dim) -> bool:
+    """Whether one tile of a fixed block size holds a whole constant size."""
+    block = current_tracer("shape").find_block(tile.symbol or "")
+    fixed = 0 if block is None else block.fixed or 0
+    return block is not None and block.extent == size.constant and fixed >= (size.constant or 0) > 0
+
+
 def pad_to(operand: TileValue, axis: int, dim: Dim) -> TileValue:
     """Zeros behind a constant axis whose size host code has rounded up; others stay."""
     if not is_rounded_up(operand.tile.shape[axis], dim):
@@ -154,7 +161,7 @@ def _note_equal(symbol: str, constant: int) -> None:
     tracer = current_tracer("shape")
     size = tracer.sizes.get(symbol)
     if size is not None and size.hint == constant:
-        tracer.host.constant_sizes.note_met(tracer.source_of(symbol), constant)
+        tracer.host.constant_sizes.note_met(tracer.source_of(symbol))
 
 
 def align_shapes(shapes: list[Shape]) -> Shape | None:
@@ -207,16 +214,9 @@ def broadcast_shapes(operands: list[TileValue]) -> Shape:
 
 
 def _shape_mismatch(left: Shape, right: Shape) -> errors.BaseError:
-    """The error; where a runtime size meets a constant, with the way to make it one."""
-    tracer = current_tracer("a shape")
     fix: dict[str, Any] = {}
     if len(left) == len(right):
         fix = {"fix": "index both with the same tiles or slices; transpose one with .T if needed"}
-    for pair in zip(reversed(left), reversed(right)):
-        size = next((dim.symbol for dim in pair if dim.symbol in tracer.sizes), None)
-        if size is not None and any(dim.constant is not None for dim in pair):
-            source = tracer.source_of(size)
-            fix = {"fix": f"make the size a constant on the host: hl.specialize({source})"}
     return errors.ShapeMismatch(left=shape_text(left), right=shape_text(right), **fix)
 
 
@@ -385,7 +385,7 @@ def take_range(x: TileValue, axis: int, picked: range) -> TileValue:
     if length == 1:
         return expand_dims(pick(x, axis, picked[0]), (axis,))
     # One of equal parts whose sizes need no padding anywhere.
-    is_even = size & (size - 1) == 0 and length & (length - 1) == 0
+    is_even = size > 0 and size & (size - 1) == 0 and length & (length - 1) == 0
     if picked.step == 1 and is_even and picked.start % length == 0:
         parts = (Dim.of(size // length), Dim.of(length))
         split = reshape(x, (*x.tile.shape[:axis], *parts, *x.tile.shape[axis + 1 :]))

@@ -232,7 +232,15 @@ class RuntimeSizeMode(_HostMode):
         if origin is None:
             return RuntimeInt.make(value)
         place = place_of(tensor, kind, axis)
+        if self._constant_sizes.is_noted(place):
+            return value
         return RuntimeInt.make(value, lambda *args: getattr(origin(*args), kind)(axis), place)
+
+
+def marked_sizes(tensor: torch.Tensor) -> tuple[tuple[int, int], ...]:
+    """Axes that the user gave to ``torch._dynamo.mark_static``, and their sizes."""
+    marks = getattr(tensor, "_dynamo_static_indices", ())
+    return tuple((axis, tensor.shape[axis]) for axis in sorted({m % tensor.dim() for m in marks}))
 
 
 class UnchangedTensors(_HostMode):

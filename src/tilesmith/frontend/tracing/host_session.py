@@ -82,6 +82,10 @@ class ConstantSizes:
             if place_of(original, "size", axis) in self._axes:
                 self._axes.add(place_of(tensor, "size", axis))
 
+    def is_noted(self, axis: Axis) -> bool:
+        """Whether the size of an axis is a constant from the beginning."""
+        return axis in self._axes
+
     def is_constant(self, expression: str, value: int, axis: Axis | None = None) -> bool:
         """Whether the size or number that a launch expression gives is a constant."""
         if axis in self._axes or expression in self.expressions:
@@ -89,10 +93,9 @@ class ConstantSizes:
         is_stride = axis is not None and "stride" in axis
         return self.takes_equal and value in self._values and not is_stride
 
-    def note_met(self, expression: str, constant: int) -> None:
-        """A runtime size met a constant that it equals; host code's own constants are meant."""
-        if constant in self._values:
-            self.wanted.add(expression)
+    def note_met(self, expression: str) -> None:
+        """A runtime size met a constant that it equals: both can only be one dimension."""
+        self.wanted.add(expression)
 
     def shares_symbol(self, expression: str, value: int) -> bool:
         """Whether a runtime size is taken for the same as others that equal it.

@@ -58,7 +58,9 @@ class KernelSignature:
             bound = self.plain.bind(*args, **kwargs)
         except TypeError as error:
             is_surplus = self.is_positional and len(args) > len(self.names)
-            raise self._mistake("Too many arguments" if is_surplus else str(error)) from error
+            counted = f"expected: {len(self.names)} got: {len(args)}"
+            surplus = f"Too many arguments passed to the kernel, {counted}."
+            raise self._mistake(surplus if is_surplus else str(error)) from error
         bound.apply_defaults()
         return Arguments(bound.arguments.values())
 

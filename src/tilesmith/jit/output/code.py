@@ -20,8 +20,10 @@ class OutputCodeOptions:
     allow_helion_deps: bool = True
     """Whether the module may import this package; it never does, so both give the same text."""
     jax_fn: bool = False
+    """Code for JAX, which there is none of: asking for it raises."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise for what no code can be made for."""
         if self.jax_fn:
             raise errors.BackendUnsupported(
                 operation="code for JAX (jax_fn=True)",

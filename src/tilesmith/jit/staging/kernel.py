@@ -141,6 +141,35 @@ class StagedKernel:
             self._run_in(session, copy_tensors(args), launches)
         return session
 
+    def autotune_multi(
+        self, arg_sets: Sequence[tuple[Any, ...]], budget: float | None, options: Mapping[str, Any]
+    ) -> Config:
+        """Search for the config of each stage that is best for its first launches with all sets."""
+        found = [self._first_launches(args) for args in arg_sets]
+        reached = [n for n in range(len(self.kernels)) if not found or any(n in f for f in found)]
+        share = None if budget is None else budget / max(1, len(reached))
+        tuned = {
+            number: self.kernels[number].autotune_multi(
+                [launches[number] for launches in found if number in launches],
+                budget=share,
+                **options,
+            )
+            for number in reached
+        }
+        return joined([tuned.get(number, Config()) for number in range(len(self.kernels))])
+
+    def _first_launches(self, args: tuple[Any, ...]) -> dict[int, tuple[Any, ...]]:
+        """The values of the first launch of each stage that host code comes to."""
+        found: dict[int, tuple[Any, ...]] = {}
+
+        def launch(number: int, *values: Any) -> None:
+            if number not in found:
+                found[number] = copy_tensors(values)  # later stages may change them
+            self.kernels[number](*values)
+
+        self.run_on_copies(args, self.launches(launch))
+        return found
+
     def record(
         self, args: tuple[Any, ...], target: AnyTarget, config: Config | None = None
     ) -> tuple[StageRecord, StageSession]:

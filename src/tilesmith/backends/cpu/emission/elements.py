@@ -304,7 +304,7 @@ def _keep(context: Context, item: KeepElement, value: Register, is_streaming: bo
 def _store(context: Context, access: ir.Access, value: Register, is_streaming: bool) -> None:
     builder, (memory, position) = context.builder, address_of(context, access)
     stored = to_memory(builder, access.tensor.type.dtype, value)
-    mask = mask_of(context, access)
+    mask = _where(context, access, position)
     if is_streaming and context.lanes.tail is None and mask is None:
         assert isinstance(position, Strided)
         pointer = builder.offset(memory.pointer, position.base, memory.element)
@@ -318,15 +318,32 @@ def emit_store(context: Context, item: StoreElement) -> None:
     memory, position = address_of(context, item.access)
     value = register(context, item.value)
     stored = to_memory(context.builder, item.access.tensor.type.dtype, value)
-    mask = mask_of(context, item.access)
+    mask = _where(context, item.access, position)
     lanes.write(context.builder, memory, position, stored, context.lanes, mask)
+
+
+def _where(context: Context, access: ir.Access, position: Lane) -> Register | None:
+    """The lanes that are written: where the mask holds, and if need be inside of the memory.
+
+    A stray element could end the process. Of runtime sizes the memory is not known.
+    """
+    mask, tensor, builder = mask_of(context, access), access.tensor.type, context.builder
+    extents = [*zip(tensor.shape, tensor.strides)]
+    is_known = access.base is None and all(isinstance(e, int) for pair in extents for e in pair)
+    if not (access.is_confined and is_known):
+        return mask
+    count = 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
+    width = context.lanes.width
+    places = lanes.to_vector(builder, position, INDEX, width)
+    inside = builder.compare("ult", places, builder.splat(index(count), width))
+    return inside if mask is None else builder.binary("and", builder.splat(mask, width), inside)
 
 
 def emit_update(context: Context, item: UpdateElement, value: Register) -> Register:
     """One atomic update; gives what was there, 0 where the mask does not hold."""
     builder = context.builder
     memory, position = address_of(context, item.access)
-    condition = mask_of(context, item.access)
+    condition = _where(context, item.access, position)
     assert isinstance(position, Strided)
     pointer = builder.offset(memory.pointer, position.base, memory.element)
     expected = None if item.expected is None else register(context, item.expected)

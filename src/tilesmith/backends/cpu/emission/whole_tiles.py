@@ -306,7 +306,7 @@ def _line(context: Context, element: Element, label: str, at: list[Register]) ->
     # C's spelling, with enough digits to tell any two floats apart.
     form = "%llu" if dtype.kind is ElementKind.UNSIGNED else "%lld"
     if dtype.is_float:
-        form = "%.17g" if dtype.bits == 64 else "%.9g"
+        form = "%#.17g" if dtype.bits == 64 else "%#.9g"
     text = label.replace("%", "%%")
     line = f"at ({_places(program)}) {where}{text}: {form}\n"
     printed = cast(context.builder, dtype, F64 if dtype.is_float else I64, x)

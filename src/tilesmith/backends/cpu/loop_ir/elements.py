@@ -112,13 +112,15 @@ class Unread:
 class Access:
     """One element of a tensor: its indices, where it has one an address of its own, and a mask.
 
-    What ``base`` says is an address that takes the place of the tensor's.
+    What ``base`` says is an address that takes the place of the tensor's. ``is_confined``: nothing
+    is written outside of the tensor's memory, whatever the indices are.
     """
 
     tensor: Tensor
     indices: tuple[Element, ...]
     base: Element | None = None
     mask: Element | None = None
+    is_confined: bool = False
 
     @property
     def operands(self) -> tuple[Element, ...]:

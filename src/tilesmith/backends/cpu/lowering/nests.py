@@ -20,6 +20,7 @@ from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     find_matrix,
     find_stored,
+    may_leave,
     multiplies_bytes,
     multiplies_tiles,
 )
@@ -86,6 +87,7 @@ class ElementLowering:
             tuple(parts[:count]),
             parts[count] if has_base else None,
             None if op.mask is None else parts[-1],
+            not isinstance(op, Load) and may_leave(op, self.scope.tiles),
         )
 
     def place(self, value: Value, coords: Coords) -> ir.TilePlace:
