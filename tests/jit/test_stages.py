@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -137,7 +139,7 @@ def test_tuning_for_several_arguments_gives_a_config_of_all_stages() -> None:
     for x, record in sets:
         assert record == []
         assert torch.equal(x, torch.ones_like(x))
-        bound = kernel.bind((x, []))
+        bound: Any = kernel.bind((x, []))
         assert [stage.chosen for stage in bound.stages] == [
             *map(helion.Config.from_dict, config["stages"])
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -159,7 +159,7 @@ def test_rows_of_shards_and_their_gradients(mesh: Any):
     x, weight = torch.randn(6, 8), torch.randn(8)
     rows = spread(x, mesh, Shard(0)).requires_grad_()
     whole = spread(weight, mesh, Replicate()).requires_grad_()
-    out, inverse = rms_norm(rows, whole)
+    out, inverse = cast("tuple[DTensor, DTensor]", rms_norm(rows, whole))
     assert isinstance(out, DTensor)
     assert out.placements == inverse.placements == (Shard(0),)
     torch.testing.assert_close(out.to_local(), rms_norm(x, weight)[0])
@@ -174,20 +174,20 @@ def test_rows_of_shards_and_their_gradients(mesh: Any):
 
 def test_columns_of_a_product(mesh: Any):
     x, y = torch.randn(6, 8), torch.randn(8, 5)
-    out = matmul(spread(x, mesh, Replicate()), spread(y, mesh, Shard(1)))
+    out: Any = matmul(spread(x, mesh, Replicate()), spread(y, mesh, Shard(1)))
     assert out.placements == (Shard(1),)
     torch.testing.assert_close(out.to_local(), x @ y)
-    assert matmul(spread(x, mesh, Replicate()), spread(y, mesh, Replicate())).placements == (
-        Replicate(),
-    )
+    again: Any = matmul(spread(x, mesh, Replicate()), spread(y, mesh, Replicate()))
+    assert again.placements == (Replicate(),)
 
 
 def test_shards_are_updated_in_place(mesh: Any):
     state = [torch.rand(6, 4) for _ in range(4)]
     numbers = (1, 1e-2, (0.9, 0.99), 1e-8, 0.1)
     given = [spread(t.clone(), mesh, Shard(0)) for t in state]
-    found = adamw(*given, *numbers)
-    wanted = adamw(*state, *numbers)
+    update: Any = adamw
+    found = update(*given, *numbers)
+    wanted = update(*state, *numbers)
     assert found[0] is given[0]
     for shard, whole in zip(found, wanted):
         torch.testing.assert_close(shard.to_local(), whole)

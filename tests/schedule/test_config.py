@@ -72,7 +72,8 @@ def test_repr_sorts_keys():
 def test_none_counts_as_not_given():
     assert Config(block_sizes=[1], num_warps=None) == Config(block_sizes=[1])
     assert "num_warps" not in Config(num_warps=None)
-    assert Config.from_json(Config(own=None).to_json())["own"] is None
+    own = Config(own=None)  # pyright: ignore[reportCallIssue]
+    assert Config.from_json(own.to_json())["own"] is None
     assert Config(reduction_loops=[None])["reduction_loops"] == [None]
 
 

@@ -83,7 +83,9 @@ def launch_path(artifact: Artifact, values: dict[str, Any], numbers: dict[str, i
     kernel = load_function(artifact)
     constexprs = evaluate_constexprs(artifact, artifact.target, numbers)
     described = [
-        Descriptors(item, list(values), TensorDescriptor).construct(*values.values())
+        Descriptors(item, list(values), {"TensorDescriptor": TensorDescriptor}).construct(
+            *values.values()
+        )
         for item in artifact.descriptions
     ]
     return kernel.warmup(*values.values(), *described, grid=(1,), **constexprs, **artifact.options)

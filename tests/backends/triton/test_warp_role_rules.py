@@ -72,8 +72,9 @@ def stack_bytes(built, folder) -> int:
 )
 def test_what_a_config_may_not_say(name, changed, words):
     config = {"block_sizes": [1, 128, 64], "num_warps": 8, "num_stages": 2, "structure": FORM}
+    given = tilesmith.Config.from_dict({**config, **changed})
     with pytest.raises(InvalidConfig, match=re.escape(words)) as caught:
-        bind(name).to_triton_code(tilesmith.Config(**{**config, **changed}), target="cuda:90")
+        bind(name).to_triton_code(given, target="cuda:90")
     assert "expected" in str(caught.value)
 
 

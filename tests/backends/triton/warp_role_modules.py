@@ -22,7 +22,8 @@ SMALL = 16
 def emit(kernel: Any, args: Sequence[Any], **config: Any) -> str:
     """The module of a kernel in this form, for a Hopper GPU."""
     values = {"structure": "warp_roles", "num_stages": 2, "pid_type": "flat", **config}
-    return kernel.bind(tuple(args)).to_triton_code(tilesmith.Config(**values), target="cuda:90")
+    given = tilesmith.Config.from_dict(values)
+    return kernel.bind(tuple(args)).to_triton_code(given, target="cuda:90")
 
 
 @contextmanager

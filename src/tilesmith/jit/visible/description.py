@@ -89,7 +89,7 @@ class DescribedKernel:
         configs = self.definition.configs
         if configs:
             yield config_text(configs[0]) if len(configs) == 1 else f"{len(configs)} configs"
-        count = len(self._bound)
+        count = len(self._bound_kernels)
         if count:
             yield f"bound {count} time{'s' if count > 1 else ''}"
 
@@ -100,7 +100,7 @@ class DescribedKernel:
         rows = [("where", _link(code.co_filename, code.co_firstlineno))]
         rows += [("settings", escape(_listed(settings)))] if settings else []
         rows += [("config", escape(config_text(config))) for config in self.definition.configs]
-        latest = list(self._bound.values())[-MAX_LISTED:]
+        latest = list(self._bound_kernels.values())[-MAX_LISTED:]
         rows += [("bound", escape(repr(bound))) for bound in latest]
         return _table(f"kernel {self._call_text()}", rows, "source", self._source_text())
 

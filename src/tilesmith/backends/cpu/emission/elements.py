@@ -322,7 +322,7 @@ def emit_store(context: Context, item: StoreElement) -> None:
     lanes.write(context.builder, memory, position, stored, context.lanes, mask)
 
 
-def _where(context: Context, access: ir.Access, position: Lane) -> Register | None:
+def _where(context: Context, access: ir.Access, position: lanes.Place) -> Register | None:
     """The lanes that are written: where the mask holds, and if need be inside of the memory.
 
     A stray element could end the process. Of runtime sizes the memory is not known.
@@ -334,7 +334,10 @@ def _where(context: Context, access: ir.Access, position: Lane) -> Register | No
         return mask
     count = 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
     width = context.lanes.width
-    places = lanes.to_vector(builder, position, INDEX, width)
+    if isinstance(position, lanes.Scattered):
+        places = builder.binary("add", builder.splat(position.base, width), position.offsets)
+    else:
+        places = lanes.to_vector(builder, position, INDEX, width)
     inside = builder.compare("ult", places, builder.splat(index(count), width))
     return inside if mask is None else builder.binary("and", builder.splat(mask, width), inside)
 
