@@ -4,17 +4,18 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (11, 2_150),
-    "tilesmith/backends": (89, 18_100),
-    "tilesmith/backends/cpu": (50, 10_500),
+    "tilesmith/backends": (89, 18_250),
+    "tilesmith/backends/cpu": (50, 10_550),
     "tilesmith/backends/cpu/planning/single_positions": (2, 250),
     "tilesmith/backends/cpu/positions": (3, 350),
     "tilesmith/backends/reference": (2, 50),
-    "tilesmith/backends/triton": (33, 7_300),
+    "tilesmith/backends/triton": (33, 7_450),
+    "tilesmith/backends/triton/warp_roles": (12, 2_350),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/compiler": (7, 1_250),
-    "tilesmith/diagnostics": (9, 1_700),
-    "tilesmith/frontend": (54, 12_550),
+    "tilesmith/diagnostics": (9, 1_750),
+    "tilesmith/frontend": (54, 12_600),
     "tilesmith/frontend/source/rewriting": (5, 650),
     "tilesmith/gradients": (27, 5_900),
     "tilesmith/interpreter": (10, 2_050),
@@ -40,14 +41,14 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 82_600,
-    "files in src": 431,
+    "lines in src": 87_500,
+    "files in src": 457,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 82,
+    "modules with one importer": 80,
     "folders with more than 25 files": 0,
-    "unused symbols (vulture)": 3,
+    "unused symbols (vulture)": 1,
 }
 """The table of decision 0022."""

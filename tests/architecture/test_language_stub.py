@@ -14,6 +14,7 @@ STUB = Path(hl.__file__).with_suffix(".pyi")
 def test_the_stub_names_what_the_module_exports():
     tree = ast.parse(STUB.read_text())
     named = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    named |= {ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)}
     assert {name for name in named if not name.startswith("_")} == set(hl.__all__)
 
 

@@ -10,6 +10,8 @@ import torch
 
 from examples import (
     attention,
+    causal_attention,
+    cross_entropy,
     dot_compress,
     exp,
     geglu,
@@ -135,6 +137,16 @@ GRADIENTS: tuple[GradientCase, ...] = (
         "squeeze_excite",
         squeeze_and_excitation_net.SqueezeExcite,
         lambda: (fp64(3, 5), fp64(5, 4, seed=1), fp64(4, 5, seed=2)),
+    ),
+    GradientCase(
+        "cross_entropy",
+        cross_entropy.CrossEntropy,
+        lambda: (fp64(3, 5), torch.tensor([4, 0, 2])),
+    ),
+    GradientCase(
+        "causal_attention",
+        causal_attention.CausalAttention,
+        lambda: (fp64(2, 5, 4), fp64(2, 5, 4, seed=1), fp64(2, 5, 4, seed=2)),
     ),
     GradientCase(
         "attention",

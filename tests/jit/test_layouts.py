@@ -50,9 +50,14 @@ REFUSED = {
     "layout torch.sparse_csr": X.to_sparse_csr,
     "layout torch._mkldnn": X.to_mkldnn,
     "torch.qint8": lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8),
-    "a Wrapper, which has no memory itself": lambda: Wrapper(X),
     "torch.complex64": lambda: X.to(torch.complex64),
 }
+
+
+def test_wrappers_are_handed_the_operator() -> None:
+    # What it does with it is its own affair: this one does not know any operator.
+    with pytest.raises(NotImplementedError, match=r"tilesmith\.doubled"):
+        helion.kernel(doubled)(Wrapper(X))
 
 
 @pytest.mark.filterwarnings("ignore")

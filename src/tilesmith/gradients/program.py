@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import I32
-from tilesmith.gradients.activity import find_active, find_reinterpreted
 from tilesmith.gradients.additive import (
     SettledLoop,
     find_normalisers,
@@ -34,7 +33,7 @@ from tilesmith.gradients.reverse import reverse_op
 from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.stages import with_own_grids
-from tilesmith.gradients.tape import Forward, Tape
+from tilesmith.gradients.tape import Forward, Tape, find_active, find_reinterpreted
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait

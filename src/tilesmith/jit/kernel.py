@@ -192,8 +192,8 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
     ) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.arguments.unpack(args)
-        if self._staged is not None:
-            return cast("BoundKernel", BoundStages(self._staged, arguments, target, self))
+        if self.staged is not None:
+            return cast("BoundKernel", BoundStages(self.staged, arguments, target, self))
         try:
             with self._lock:
                 found = self._find(arguments, target)
@@ -211,13 +211,8 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
                 function=self.name, loc=source.location(source.tree)
             ) from None
 
-    @property
-    def staged(self) -> StagedKernel | None:
-        """What runs it where it has several launches."""
-        return self._staged
-
     @functools.cached_property
-    def _staged(self) -> StagedKernel | None:
+    def staged(self) -> StagedKernel | None:
         """What runs it where it has several launches."""
         return find_staged(self.definition, Kernel)
 
@@ -263,7 +258,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
 
     @override
     def _bound_alone(self, args: tuple[Any, ...]) -> BoundKernel | None:
-        if self._staged is not None:
+        if self.staged is not None:
             return None
         with self._lock:
             return self._find(args, None) or self._bind_new(args, None)
@@ -276,8 +271,8 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         plain = self.definition.arguments.plain_numbers(args)
         if plain is not args:
             return self.call_plainly(plain)
-        if self._staged is not None:
-            return self._staged.call(args)
+        if self.staged is not None:
+            return self.staged.call(args)
         try:
             with self._lock:
                 bound = self._find(args, None) or self._bind_new(args, None)
@@ -322,10 +317,10 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             budget: seconds, for all workloads together.
             options: as for ``autotune``; ``cache_tag`` names the set of workloads in the cache.
         """
-        if self._staged is not None:
+        if self.staged is not None:
             options |= {"aggregation": aggregation, "relative_to": relative_to, "force": force}
             values = [self.definition.arguments.unpack(args) for args in arg_sets]
-            return self._staged.autotune_multi(values, budget, options)
+            return self.staged.autotune_multi(values, budget, options)
         tag = options.pop("cache_tag", None)
         request = MultiRequest(
             TuneRequest(force, budget, options), aggregation, relative_to, cache_tag=tag

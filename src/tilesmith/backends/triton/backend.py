@@ -50,6 +50,7 @@ from tilesmith.backends.triton.warp_roles.plan import (
     take_factors_out_of_maxima,
 )
 from tilesmith.backends.triton.warp_roles.protocol import REGISTERS, WARPS_PER_GROUP
+from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
@@ -93,7 +94,7 @@ def emit(
 
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
-    if schedule.form:
+    if schedule.form == WARP_ROLES:
         return _emit_roles(function, schedule)
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = triton_version or _installed_version()
@@ -121,7 +122,8 @@ def emit(
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
     """Counters for programs that wait; for warps with roles, maxima that need no factors."""
-    return take_factors_out_of_maxima(function) if schedule.form else add_counter(function)
+    is_roles = schedule.form == WARP_ROLES
+    return take_factors_out_of_maxima(function) if is_roles else add_counter(function)
 
 
 def _emit_roles(function: Function, schedule: Schedule) -> Artifact:

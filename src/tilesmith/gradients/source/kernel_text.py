@@ -15,6 +15,7 @@ from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
 from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
 from tilesmith.gradients.stages import stores_of
+from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Full
@@ -66,6 +67,47 @@ class Options:
     """More of them, as they are written."""
 
 
+class HostSizes:
+    """Sizes that host code computes: of blocks, of loops, of what is kept."""
+
+    def __init__(self, function: Function, scope: Scope) -> None:
+        self._function = function
+        self._scope = scope
+
+    def most(self, op: Grid | Loop, axis: int) -> str:
+        """The largest block that an axis has a use for."""
+        if op.body.args[axis] in self._scope.ends:
+            return self._scope.ends[op.body.args[axis]]
+        end = op.ends[axis]
+        known = self._scope.definitions.get(end)
+        if isinstance(known, Full) or end in self._scope.texts:
+            return Expressions(self._scope).text(end).code
+        return str(LARGEST_UNKNOWN_BLOCK)
+
+    def count(self, end: Value, block: str) -> str:
+        """How many tiles a loop has."""
+        text = self.end(end, block)
+        fixed = self._function.block(block).fixed
+        size = self._scope.blocks.get(block) or str(fixed)
+        return f"helion.cdiv({text}, {size})"
+
+    def extent(self, extent: Extent) -> str:
+        """How long a kept state is along one axis."""
+        if extent.end is None:
+            return self._scope.dim(extent.dim or ONE)
+        if extent.block:
+            return self.count(extent.end, extent.block)
+        return self.end(extent.end)
+
+    def end(self, end: Value, block: str = "") -> str:
+        """The end of a loop, as the loop itself has it."""
+        for name, (op, axis) in block_places(self._function):
+            arg = op.body.args[axis]
+            if op.ends[axis] is end and arg in self._scope.ends and block in ("", name):
+                return self._scope.ends[arg]
+        return Expressions(self._scope).text(end).code
+
+
 class KernelText:
     """Writes one backward kernel."""
 
@@ -74,6 +116,7 @@ class KernelText:
         self._options = options
         known = definitions(program.function.body)
         self._scope = Scope(program.function, known, Identifiers())
+        self._sizes = HostSizes(program.function, self._scope)
         self._arguments: list[Argument] = []
         self._host: list[str] = []
         self._made: list[Value] = []
@@ -221,25 +264,10 @@ class KernelText:
             wish = re.sub(r"^tile", "block", block)
             name = self._scope.identifiers.make(wish)
             low = function.block(block).low
-            most = self._most(op, axis)
+            most = self._sizes.most(op, axis)
             bounds = f"{low}, {most}" if low > 1 else most
             self._host.append(f"{name} = hl.register_block_size({bounds})")
             self._scope.blocks[block] = name
-
-    def _most(self, op: Grid | Loop, axis: int) -> str:
-        if op.body.args[axis] in self._scope.ends:
-            return self._scope.ends[op.body.args[axis]]
-        end = op.ends[axis]
-        known = self._scope.definitions.get(end)
-        if isinstance(known, Full) or end in self._scope.texts:
-            return Expressions(self._scope).text(end).code
-        return str(LARGEST_UNKNOWN_BLOCK)
-
-    def _count(self, end: Value, block: str) -> str:
-        text = self._end(end, block)
-        fixed = self._program.function.block(block).fixed
-        size = self._scope.blocks.get(block) or str(fixed)
-        return f"helion.cdiv({text}, {size})"
 
     def _allocation(self, buffer: Buffer) -> str:
         there = {parameter.value for parameter in self._program.function.parameters}
@@ -252,31 +280,16 @@ class KernelText:
         if not buffer.parts:
             given = "" if is_same else f", dtype={dtype}"
             return f"{name} = torch.{make}_like({like}{given})"
-        counts = [self._count(*part) for part in buffer.parts]
+        counts = [self._sizes.count(*part) for part in buffer.parts]
         shape = listed([*counts, f"*{like}.size()"])
         return f"{name} = torch.{make}({shape}, dtype={dtype}, device={like}.device)"
 
     def _state_allocation(self, state: KeptState) -> str:
         name = self._scope.tensor(state.tensor)
-        shape = listed(self._extent(extent) for extent in state.shape)
+        shape = listed(self._sizes.extent(extent) for extent in state.shape)
         device = self._scope.tensor(self._program.cotangents[0][1])
         dtype = tensor_dtype(state.tensor)
         return f"{name} = torch.empty({shape}, dtype={dtype}, device={device}.device)"
-
-    def _extent(self, extent: Extent) -> str:
-        if extent.end is None:
-            return self._scope.dim(extent.dim or ONE)
-        if extent.block:
-            return self._count(extent.end, extent.block)
-        return self._end(extent.end)
-
-    def _end(self, end: Value, block: str = "") -> str:
-        """The end of a loop, as the loop itself has it."""
-        for name, (op, axis) in block_places(self._program.function):
-            arg = op.body.args[axis]
-            if op.ends[axis] is end and arg in self._scope.ends and block in ("", name):
-                return self._scope.ends[arg]
-        return Expressions(self._scope).text(end).code
 
     def _is_finished_on_host(self, buffer: Buffer) -> bool:
         return bool(buffer.parts) or buffer.value.tensor.dtype != buffer.like.tensor.dtype

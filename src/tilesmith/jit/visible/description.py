@@ -74,7 +74,7 @@ class DescribedKernel:
     """A kernel that says what it is."""
 
     definition: KernelDefinition
-    _bound: dict[Hashable, Any]
+    _bound_kernels: dict[Hashable, Any]
 
     @override
     def __repr__(self) -> str:

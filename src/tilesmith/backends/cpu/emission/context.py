@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tilesmith.backends.cpu.dots.shapes import padded_shape, vector_lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
 from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
@@ -23,6 +23,7 @@ from tilesmith.backends.cpu.llvm.registers import (
     memory_element,
     parameters,
 )
+from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir.elements import Element, Tensor, Tile, Variable
 from tilesmith.backends.cpu.loop_ir.statements import Kernel
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedTensor
@@ -292,3 +293,24 @@ def _take_turns(builder: Builder, body: str, arguments: Register, count: Registe
         return following()
 
     builder.repeat(lambda state: builder.compare("slt", state[0], count), step, following())
+
+
+def lanes_in(
+    context: Context, place: ir.TilePlace, position: Place, *, is_written: bool = False
+) -> Lanes:
+    """The lanes that touch a tile: all of them where its rows have room for whole vectors.
+
+    Masked stores are slow to be read again. What lies behind the end of a row does not matter;
+    behind the end of a partial tile of a block lie elements that a loop may carry, though.
+    """
+    buffer = context.function.buffers[place.tile]
+    is_fitting = context.lanes.width <= buffer.lanes and buffer.elements.has_neighbours(position)
+    if buffer.whole_axis is None or not is_fitting:
+        return context.lanes
+    if is_written and place.tile.shape[buffer.whole_axis].constant is None:
+        return context.lanes
+    at = place.positions[buffer.whole_axis]
+    # Vectors begin at multiples of their length along a loop, but not where something else says.
+    lane = context.loops.get(at.axis) if isinstance(at, ir.LoopIndex) else None
+    moves = isinstance(lane, Strided) and lane.step.constant == 1
+    return Lanes(context.lanes.width) if moves else context.lanes

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from tilesmith.backends.cpu.emission.context import Context
+from tilesmith.backends.cpu.emission.context import Context, lanes_in
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
@@ -115,24 +115,8 @@ def write_tile(
     stored = to_memory(context.builder, buffer.dtype, value)
     if position is None:
         position = tile_position(context, place)
-    among = _lanes_in(context, place, position)
+    among = lanes_in(context, place, position, is_written=True)
     lanes.write(context.builder, buffer.elements, position, stored, among)
-
-
-def _lanes_in(context: Context, place: ir.TilePlace, position: Place) -> Lanes:
-    """The lanes that touch a tile: all of them where its rows have room for whole vectors.
-
-    Masked stores are slow to be read again. What lies behind the end of a row does not matter.
-    """
-    buffer = context.function.buffers[place.tile]
-    is_fitting = context.lanes.width <= buffer.lanes and buffer.elements.has_neighbours(position)
-    if buffer.whole_axis is None or not is_fitting:
-        return context.lanes
-    at = place.positions[buffer.whole_axis]
-    # Vectors begin at multiples of their length along a loop, but not where something else says.
-    lane = context.loops.get(at.axis) if isinstance(at, ir.LoopIndex) else None
-    moves = isinstance(lane, Strided) and lane.step.constant == 1
-    return Lanes(context.lanes.width) if moves else context.lanes
 
 
 def address_of(context: Context, access: ir.Access) -> tuple[Elements, Place]:
@@ -181,7 +165,7 @@ def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
         (memory, position), dtype = address_of(context, place), place.tensor.type.dtype
     else:
         buffer, position = context.function.buffers[place.tile], tile_position(context, place)
-        memory, dtype, among = buffer.elements, buffer.dtype, _lanes_in(context, place, position)
+        memory, dtype, among = buffer.elements, buffer.dtype, lanes_in(context, place, position)
     found = lanes.read(context.builder, memory, position, among)
     return to_register(context.builder, dtype, found)
 
@@ -315,14 +299,10 @@ def _store(context: Context, access: ir.Access, value: Register, is_streaming: b
 
 def emit_store(context: Context, item: StoreElement) -> None:
     """A store of a scalar."""
-    memory, position = address_of(context, item.access)
-    value = register(context, item.value)
-    stored = to_memory(context.builder, item.access.tensor.type.dtype, value)
-    mask = _where(context, item.access, position)
-    lanes.write(context.builder, memory, position, stored, context.lanes, mask)
+    _store(context, item.access, register(context, item.value), is_streaming=False)
 
 
-def _where(context: Context, access: ir.Access, position: lanes.Place) -> Register | None:
+def _where(context: Context, access: ir.Access, position: Place) -> Register | None:
     """The lanes that are written: where the mask holds, and if need be inside of the memory.
 
     A stray element could end the process. Of runtime sizes the memory is not known.
@@ -334,10 +314,7 @@ def _where(context: Context, access: ir.Access, position: lanes.Place) -> Regist
         return mask
     count = 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
     width = context.lanes.width
-    if isinstance(position, lanes.Scattered):
-        places = builder.binary("add", builder.splat(position.base, width), position.offsets)
-    else:
-        places = lanes.to_vector(builder, position, INDEX, width)
+    places = lanes.to_vector(builder, position, INDEX, width)
     inside = builder.compare("ult", places, builder.splat(index(count), width))
     return inside if mask is None else builder.binary("and", builder.splat(mask, width), inside)
 

@@ -52,10 +52,12 @@ class Scattered:
 Place = Lane | Scattered
 
 
-def to_vector(builder: Builder, lane: Lane, element: str, width: int) -> Register:
+def to_vector(builder: Builder, lane: Place, element: str, width: int) -> Register:
     """All lanes as one register (a scalar where there is one lane)."""
     if isinstance(lane, Register):
         return builder.splat(lane, width)
+    if isinstance(lane, Scattered):
+        return builder.binary("add", builder.splat(lane.base, width), lane.offsets)
     if f"i{lane.bits}" != element == INDEX:
         return builder.convert("sext", to_vector(builder, lane, f"i{lane.bits}", width), element)
     first = builder.splat(_narrow(builder, lane.base, element), width)
