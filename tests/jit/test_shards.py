@@ -29,6 +29,7 @@ WRONG: dict[str, tuple[dict[int, int], str]] = {
     "cross_entropy_fwd": ({0: 0, 1: 0}, "computes with the position of a tile"),
     "causal_fwd": ({0: 1, 1: 1, 2: 1}, "follows from the sharded size"),
     "rms_norm": ({0: 0, 1: 0}, "refuses tensors|follows from the sharded size"),
+    "paged_decode": ({1: 0}, "device code sees another view of it"),
 }
 BY_NAME = {case.name: case for case in CASES}
 

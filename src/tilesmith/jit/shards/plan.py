@@ -269,6 +269,8 @@ class _Closure:
         for value, base in self._bases.items():
             if base.tensor is tensor:
                 self._shard_accesses(value, base, dim)
+            elif base.tensor.untyped_storage() is tensor.untyped_storage():
+                raise NotShardedError(f"device code sees another view of it, `{value.name}`")
 
     def _shard_accesses(self, value: Value, base: _Base, dim: int) -> None:
         place = 0 if base.is_flat else dim
