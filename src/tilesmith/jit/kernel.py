@@ -201,8 +201,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
                     return self._bind_new(arguments, target)
                 found.specialization.remember(arguments)
                 if not self.definition.settings.static_shapes:
-                    # What it shows is for these arguments: sizes that were equal when it was traced
-                    # may differ now.
+                    # What it shows is for these: sizes that were equal in the trace may differ.
                     found.capture_launch(arguments)
                 return found
         except HostReturnedError:
@@ -211,9 +210,13 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
                 function=self.name, loc=source.location(source.tree)
             ) from None
 
-    @functools.cached_property
+    @property
     def staged(self) -> StagedKernel | None:
         """What runs it where it has several launches."""
+        return self._staged
+
+    @functools.cached_property
+    def _staged(self) -> StagedKernel | None:
         return find_staged(self.definition, Kernel)
 
     def _find(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel | None:
@@ -250,7 +253,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         return self._finder.run(*values)
 
     def _call_anew(self, *args: Any) -> Any:
-        """Run with arguments of types that are new, or at least rare, or of another form."""
+        # Arguments of types that are new, or at least rare, or of another form.
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
         recorded = self._recorded_call(args)
@@ -327,8 +330,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         )
         cases = [(self.bind(args), self.definition.arguments.unpack(args)) for args in arg_sets]
         config = self.definition.find_tuner().tune_multi(cases, request)
-        used = [bound.install(config) for bound, _ in cases]
-        return used[0]
+        return next(iter([bound.install(config) for bound, _ in cases]))
 
     def reset(self) -> None:
         """Forget everything compiled."""
