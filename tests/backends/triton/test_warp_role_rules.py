@@ -11,6 +11,7 @@ import torch
 import triton.knobs
 
 import tilesmith
+import tilesmith.language as hl
 from examples.attention import attention, attention_fwd, biased_attention, causal_attention
 from examples.matmul import matmul
 from tests.backends.triton.warp_role_modules import emit
@@ -130,3 +131,27 @@ def test_every_default_spills_nothing(name, head_dim, length, tmp_path, request)
 def test_golden(golden):
     args = (torch.empty(2, 192, 64, dtype=torch.bfloat16),) * 3
     golden(emit(causal_attention, args, block_sizes=[1, 128, 64], num_warps=8))
+
+
+def test_roundings_that_can_be_seen_are_not_fused_away():
+    exact = bind("plain").to_triton_code(target="cuda:90")
+    assert "enable_fp_fusion" not in exact
+
+    @tilesmith.kernel(static_shapes=True)
+    def rounded(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(q)
+        for tile_b, tile_m in hl.tile([q.size(0), q.size(1)]):
+            total = hl.zeros([tile_b, tile_m], dtype=torch.float32)
+            acc = hl.zeros([tile_b, tile_m, q.size(2)], dtype=torch.float32)
+            for tile_n in hl.tile(k.size(1)):
+                keys = k[tile_b, tile_n, :].transpose(1, 2)
+                scores = torch.bmm(q[tile_b, tile_m, :], keys) * 0.125 + 1.0
+                total = total + torch.sum(scores, -1)
+                acc = torch.baddbmm(acc, scores, v[tile_b, tile_n, :])
+            out[tile_b, tile_m, :] = (acc / total[:, :, None]).to(out.dtype)
+        return out
+
+    args = tuple(torch.randn(2, 256, 64, dtype=torch.bfloat16) for _ in range(3))
+    config = tilesmith.Config(block_sizes=[1, 128, 64], num_warps=8, structure=FORM)
+    text = rounded.bind(args).to_triton_code(config, target="cuda:90")
+    assert "enable_fp_fusion=False" in text

@@ -95,7 +95,7 @@ def emit(
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
     if schedule.form == WARP_ROLES:
-        return _emit_roles(function, schedule)
+        return _emit_roles(function, schedule, triton_version or _installed_version())
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = triton_version or _installed_version()
     with emitter.writer.indented():
@@ -126,13 +126,15 @@ def _prepare(function: Function, schedule: Schedule) -> Function:
     return take_factors_out_of_maxima(function) if is_roles else add_counter(function)
 
 
-def _emit_roles(function: Function, schedule: Schedule) -> Artifact:
+def _emit_roles(
+    function: Function, schedule: Schedule, triton_version: tuple[int, int]
+) -> Artifact:
     """The module of a kernel whose warps have roles, in Gluon."""
     plan = plan_roles(function)
     if isinstance(plan, Refusal):
         raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
     name = f"_{spelling.identifier(function.name).lstrip('_')}"
-    module = RoleModule(function, schedule, plan, RULES, name)
+    module = RoleModule(function, schedule, plan, RULES, name, triton_version)
     device_text, names = module.text, spelling.Spelling(function, schedule).parameter_names
     host = _HostExpressions(names, definitions(function.body), schedule.symbols)
     descriptions = module.needs.descriptions.items()
@@ -142,7 +144,11 @@ def _emit_roles(function: Function, schedule: Schedule) -> Artifact:
         parameters=tuple(launch_parameter(p, names[p.value]) for p in function.parameters),
         constexprs=tuple(module.needs.constexprs.items()),
         grid=_launch_grid(function, schedule, host),
-        options={"num_warps": WARPS_PER_GROUP, "maxnreg": REGISTERS[module.groups][0]},
+        options={
+            "num_warps": WARPS_PER_GROUP,
+            "maxnreg": REGISTERS[module.groups][0],
+            **_fusion(function, schedule, triton_version),
+        },
         target=schedule.target,
         backend=NAME,
         descriptions=tuple(replace(item, name=name) for item, name in descriptions),
@@ -171,9 +177,7 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         "num_warps": max(schedule.num_warps, least_warps),
         "num_stages": schedule.num_stages,
     }
-    may_fuse = emitter.is_fast or not rounds_visibly(emitter.function)
-    if not may_fuse or emitter.triton_version >= _FUSION_ASKED_FROM:
-        options["enable_fp_fusion"] = may_fuse
+    options |= _fusion(emitter.function, schedule, emitter.triton_version)
     limit = schedule.maxnreg or _register_limit(emitter)
     if limit is not None and schedule.target.kind == "cuda":
         options["maxnreg"] = limit
@@ -183,6 +187,15 @@ def _options(emitter: Emitter) -> dict[str, Any]:
     if has_barriers(emitter.function):
         options[COOPERATIVE] = True
     return options
+
+
+def _fusion(
+    function: Function, schedule: Schedule, triton_version: tuple[int, int]
+) -> dict[str, bool]:
+    """Whether products may be added without being rounded first."""
+    may_fuse = bool(schedule.backend_options.get("fast_math")) or not rounds_visibly(function)
+    is_told = not may_fuse or triton_version >= _FUSION_ASKED_FROM
+    return {"enable_fp_fusion": may_fuse} if is_told else {}
 
 
 def _register_limit(emitter: Emitter) -> int | None:

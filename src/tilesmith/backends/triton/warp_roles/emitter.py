@@ -53,9 +53,19 @@ def num_groups(schedule: Schedule) -> int:
     return schedule.num_warps // WARPS_PER_GROUP
 
 
-def in_gluon(text: str) -> str:
-    """Emitted Triton with the names of Gluon."""
-    return _TO_GLUON.sub(r"gl.\1", text).replace("tl.range(", "range(")
+_RENAMED_IN = (3, 9)
+_NEW_NAMES = {
+    "tma.async_copy_global_to_shared": "tma.async_load",
+    "tma.async_copy_shared_to_global": "tma.async_store",
+}
+
+
+def in_gluon(text: str, triton_version: tuple[int, int]) -> str:
+    """Emitted Triton with the names that this version of Gluon has."""
+    text = _TO_GLUON.sub(r"gl.\1", text).replace("tl.range(", "range(")
+    for old, new in _NEW_NAMES.items() if triton_version >= _RENAMED_IN else ():
+        text = text.replace(old, new)
+    return text
 
 
 @dataclass

@@ -75,6 +75,7 @@ class RoleModule:
     plan: RolePlan
     rules: Rules
     name: str
+    triton_version: tuple[int, int]
     needs: Needs = field(default_factory=Needs)
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class RoleModule:
         )
         entry = [*self._parameters, *self.needs.descriptions.values(), *self._constexprs]
         parts.append(self._function(self.name, self._typed(entry), self._entry(common)))
-        return in_gluon("\n\n".join([self._head(), *parts]))
+        return in_gluon("\n\n".join([self._head(), *parts]), self.triton_version)
 
     def _emitter(self) -> RoleEmitter:
         rules: Rules = {**self.rules, Store: self._stores.emit}
