@@ -41,7 +41,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_550,
+    "lines in src": 87_600,
     "files in src": 457,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

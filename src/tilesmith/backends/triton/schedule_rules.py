@@ -36,9 +36,10 @@ from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
+from tilesmith.backends.triton.warp_roles.copies import fits_form
 from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
-from tilesmith.backends.triton.warp_roles.rules import WarpRoleRules, fits_form
+from tilesmith.backends.triton.warp_roles.rules import WarpRoleRules
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import Facts
@@ -54,6 +55,7 @@ from tilesmith.schedule.space.sizes import (
 from tilesmith.targets import Target
 
 HOPPER = 90
+LEAST_ROLE_ROWS = 64
 LEAST_ROLE_GAIN = 0.8
 """Of the time that is predicted without roles, which is too short for chained products."""
 MAX_TILE_ELEMENTS = 1 << 20
@@ -291,8 +293,10 @@ class TritonRules(ConfigConditions):
         That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
         """
         if name == WARP_ROLES:
-            # Products alone are as fast without roles.
-            return facts.attention is not None
+            # Products alone are as fast without roles, and few rows fill no group.
+            chained = facts.attention
+            rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROLE_ROWS)
+            return rows >= LEAST_ROLE_ROWS
         if name != "exchange":
             return True
         products = facts.matmuls

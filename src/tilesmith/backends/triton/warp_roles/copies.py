@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+from tilesmith.analysis.affine import find_affine
 from tilesmith.backends.triton.emission.spelling import Expr
 from tilesmith.backends.triton.ops.accesses import (
     BlockAccess,
@@ -13,9 +15,15 @@ from tilesmith.backends.triton.ops.accesses import (
     find_descriptor,
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan
+from tilesmith.backends.triton.warp_roles.protocol import MOST_COLUMNS
 from tilesmith.dtypes import DType
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.types import Dim, Shape
+from tilesmith.ir.types import Dim, Extent, Shape, Value
+from tilesmith.schedule.rules import TargetedKernel
 
 SWIZZLED_BYTES = (128, 64, 32)
 """Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
@@ -88,3 +96,51 @@ def find_copy(emitter: RoleEmitter, op: Load | Store) -> CopiedTile | None:
     for item in [item for item, name in described.items() if name == descriptor.name]:
         described[replace(item, layout=shared_layout(block, dtype))] = described.pop(item)
     return CopiedTile(dtype, descriptor, access, block, Dim.of(emitter.rows))
+
+
+def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
+    """Why the copy engine or the matrix units cannot serve a plan; None when they can."""
+    facts = {fact.slot: fact for fact in kernel.facts.accesses if fact.kind == "load"}
+    for load in (*plan.kept, *plan.ring):
+        if load.slot not in facts or not facts[load.slot].fits_descriptor:
+            return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
+        if not _ends_with_tensor(kernel, plan, load):
+            return Refusal(f"a loop may end before {load.tensor.name} does", load.loc)
+    if kernel.outline.function.sizes:
+        return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
+    for product in plan.products:
+        columns = product.dot.result.tile.shape[-1].constant
+        if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
+            return Refusal(f"a product has {columns} columns", product.dot.loc)
+    return None
+
+
+def _ends_with_tensor(kernel: TargetedKernel, plan: RolePlan, load: Load) -> bool:
+    """Whether lanes past the end of a tile are those past the end of the tensor.
+
+    The copy engine fills these with zeros; others it would load.
+    """
+    known = kernel.outline.definitions
+    ranges = {
+        block: (start, end)
+        for op in (plan.grid, plan.loop)
+        for block, start, end in zip(op.blocks, op.body.args, op.ends)
+        if block in plan.sides
+    }
+    for size, index in zip(load.tensor.tensor.shape, load.indices):
+        affine = find_affine(index, known)
+        block = affine.dim.symbol if affine is not None and affine.dim is not None else None
+        if affine is None or block not in ranges:
+            continue
+        start, end = ranges[block]
+        if affine.offset or affine.base != ((start, 1),) or not _is_cut(end, size, known):
+            return False
+    return True
+
+
+def _is_cut(end: Value, size: Extent, known: Mapping[Value, Operation]) -> bool:
+    """Whether a loop ends with a tensor at the latest, and if not there, at whole tiles."""
+    op = known.get(end)
+    if isinstance(op, Elementwise) and op.fn == "minimum":
+        return any(_is_cut(arg, size, known) for arg in op.args)
+    return isinstance(op, Full) and op.value == size

@@ -115,6 +115,12 @@ class RolePlan:
         early = {load for product in self.early for load in (product.lhs, product.rhs)}
         return 2 if late & early & set(self.ring) else 1
 
+    @property
+    def sides(self) -> dict[str, None]:
+        """The blocks along the sides of products, in the order in which they occur."""
+        shapes = [(*p.dot.lhs.tile.shape[-2:], p.dot.rhs.tile.shape[-1]) for p in self.products]
+        return dict.fromkeys(name for shape in shapes for dim in shape for name in dim.symbols)
+
     def turns_read(self, load: Load) -> str:
         """Which products read a tile last: ``early`` or ``late`` ones."""
         is_late = any(load in (product.lhs, product.rhs) for product in self.late)

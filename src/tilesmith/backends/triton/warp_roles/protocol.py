@@ -16,6 +16,8 @@ from tilesmith.ir.ops.memory import Load
 
 EARLY, LATE, KEPT = "early", "late", "kept"
 WARPS_PER_GROUP = 4
+MOST_COLUMNS = 256
+"""Of a matrix instruction."""
 REGISTERS = {1: (240, [24]), 2: (168, [240, 24]), 3: (128, [160, 160, 24])}
 """By number of groups: registers of a thread at the launch, then those of all groups but the first
 and of the warp that loads. The first group has what is left: as many as the others."""

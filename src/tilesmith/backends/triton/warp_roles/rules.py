@@ -12,9 +12,10 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
-from tilesmith.backends.triton.warp_roles.plan import Product, Refusal, RolePlan
+from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
+    MOST_COLUMNS,
     SHARED_BYTES,
     WARPS_PER_GROUP,
 )
@@ -37,7 +38,6 @@ NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
 LEAST_ROWS = 64
 """Of a group: what its matrix instruction computes at once."""
-MOST_COLUMNS = 256
 GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
 """Of a thread that computes, by number of groups."""
 SHARED_CACHE = 1 << 25
@@ -186,7 +186,7 @@ class WarpRoleRules(ConfigConditions):
         if name == self._plan.rows:
             sizes = EnumFragment((64, 128, 192, 256))
             return Slot(name, sizes, sizes, 128)
-        sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
+        sides = self._plan.sides
         if name not in sides:
             return Slot(name, slot.valid, only(1), 1)
         choices = [size for size in (16, 32, 64, 128, 256) if kernel.minimum(name) <= size]
@@ -225,7 +225,7 @@ class WarpRoleRules(ConfigConditions):
                 expected="a divisor of the rows: whole tiles are copied",
                 fix=f"{_largest_divisor(rows, step)} for {self._plan.loop.blocks[0]}",
             )
-        sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
+        sides = self._plan.sides
         for name, size in sizes.items():
             if name not in sides and size != 1:
                 raise InvalidConfig(
@@ -236,7 +236,7 @@ class WarpRoleRules(ConfigConditions):
 
     @override
     def relax(self, kernel: TargetedKernel, values: Values) -> Values:
-        sides = {symbol for p in self._plan.products for symbol in _symbols(p)}
+        sides = self._plan.sides
         named = zip(kernel.entries.blocks, values["block_sizes"])
         values["block_sizes"] = [size if name in sides else 1 for name, size in named]
         groups = values["num_warps"] // WARPS_PER_GROUP
@@ -308,7 +308,7 @@ class WarpRoleRules(ConfigConditions):
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
         (loop,) = kernel.outline.axes_of(self._plan.loop)
-        names = dict.fromkeys(name for p in self._plan.products for name in _symbols(p))
+        names = self._plan.sides
         sides = [name for name in names if name in kernel.entries.blocks]
         blocks = {name: min(size, kernel.whole(name)) for name in sides}
         if not self._plan.early and loop.block in blocks:
@@ -363,25 +363,3 @@ def _is_compiled_rightly(groups: int, stages: int) -> bool:
     the same PTX is right.
     """
     return groups < THREE_GROUPS or bool(stages & (stages - 1))
-
-
-def _symbols(product: Product) -> Iterator[str]:
-    """The blocks along the sides of a product."""
-    dot = product.dot
-    for dim in (*dot.lhs.tile.shape[-2:], dot.rhs.tile.shape[-1]):
-        yield from dim.symbols
-
-
-def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
-    """Why the copy engine or the matrix units cannot serve a plan; None when they can."""
-    facts = {fact.slot: fact for fact in kernel.facts.accesses if fact.kind == "load"}
-    for load in (*plan.kept, *plan.ring):
-        if load.slot not in facts or not facts[load.slot].fits_descriptor:
-            return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
-    if kernel.outline.function.sizes:
-        return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
-    for product in plan.products:
-        columns = product.dot.result.tile.shape[-1].constant
-        if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
-            return Refusal(f"a product has {columns} columns", product.dot.loc)
-    return None
