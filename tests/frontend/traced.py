@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilesmith.frontend.functions.torch_functions import dispatch
-from tilesmith.frontend.source.kernel_source import parse_kernel
+from tilesmith.frontend.source.kernel_source import find_loops, read_kernel
 from tilesmith.frontend.source.split_kernel import split_kernel
 from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
 from tilesmith.frontend.tracing.host_session import HostSession
@@ -17,7 +17,7 @@ from tilesmith.ir.printer import print_function
 
 def trace_of(function: Callable[..., Any], *arguments: Any, **options: Any) -> Trace:
     """What tracing a plain function (no decorator) as a kernel gives."""
-    kernel = split_kernel(parse_kernel(function))
+    kernel = split_kernel(find_loops(read_kernel(function)))
     return trace_kernel(TraceRequest(kernel, arguments, options=TraceOptions(**options)))
 
 

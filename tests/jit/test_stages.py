@@ -94,7 +94,7 @@ def test_binding_leaves_arguments_alone() -> None:
 
 
 def test_adjacent_loops_are_one_launch() -> None:
-    assert find_stages(one_launch.fn) is None
+    assert find_stages(one_launch.definition.source) is None
 
 
 def test_blocks_are_split_in_the_order_of_the_source() -> None:

@@ -27,7 +27,7 @@ from tilesmith.frontend.source.checks import (
     check_device_code,
     check_named_helpers,
 )
-from tilesmith.frontend.source.kernel_source import parse_kernel
+from tilesmith.frontend.source.kernel_source import KernelSource, find_loops, read_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
 from tilesmith.frontend.tracing.host_run import leaves_tensors
 from tilesmith.frontend.tracing.tracer import TraceOptions
@@ -88,9 +88,14 @@ class KernelDefinition:
         )
 
     @functools.cached_property
+    def source(self) -> KernelSource:
+        """The parsed function; it may have several launches."""
+        return read_kernel(self.fn)
+
+    @functools.cached_property
     def split(self) -> SplitKernel:
-        """Host and device code, parsed and compiled on first use."""
-        source = parse_kernel(self.fn)
+        """Host and device code, checked and compiled on first use."""
+        source = find_loops(self.source)
         check_decorators(source)
         check_device_code(source)
         check_named_helpers(source)

@@ -12,7 +12,7 @@ import pytest
 
 import tilesmith.language as hl
 from tilesmith import exc
-from tilesmith.frontend.source.kernel_source import parse_kernel
+from tilesmith.frontend.source.kernel_source import find_loops, read_kernel
 
 
 def texts(statements: Sequence[ast.AST]) -> list[str]:
@@ -30,14 +30,14 @@ def plain(x, out):
 
 
 def test_host_code_stands_before_and_after_the_loops() -> None:
-    source = parse_kernel(plain)
+    source = find_loops(read_kernel(plain))
     assert texts(source.before) == ["n = x.size(0)"]
     assert [type(s).__name__ for s in source.loops] == ["For", "Expr", "For"]
     assert texts(source.after) == ["return out"]
 
 
 def test_lines_are_those_of_the_file() -> None:
-    source = parse_kernel(plain)
+    source = find_loops(read_kernel(plain))
     _, first = inspect.getsourcelines(plain)
     assert source.location(source.loops[0]).line == first + 2
     assert source.location(source.loops[0]).file == __file__
@@ -49,13 +49,13 @@ def test_a_nested_function_keeps_its_columns() -> None:
         for t in hl.tile(x.size(0)):
             x[t] = 0
 
-    source = parse_kernel(indented)
+    source = find_loops(read_kernel(indented))
     assert source.loops[0].col_offset == 8
     assert source.location(source.loops[0]).text.startswith("for t in hl.tile(x.size(0))")
 
 
 def test_a_fresh_tree_may_be_changed() -> None:
-    source = parse_kernel(plain)
+    source = find_loops(read_kernel(plain))
     copy = source.fresh()
     copy.tree.body.clear()
     assert len(source.tree.body) == 5
@@ -68,7 +68,7 @@ def over_a_list(x, y, out):
 
 
 def test_host_loops_over_a_literal_are_written_out_and_computed_items_named() -> None:
-    source = parse_kernel(over_a_list)
+    source = find_loops(read_kernel(over_a_list))
     assert texts(source.before) == ["__item_0_1_0 = y + 1"]
     assert [texts(loop.body) for loop in source.loops] == [  # type: ignore[attr-defined]
         ["out[0, t] = x[t]"],
@@ -124,4 +124,4 @@ def test_what_cannot_be_split_is_an_error(
     function: Callable[..., Any], error: type[exc.BaseError]
 ) -> None:
     with pytest.raises(error):
-        parse_kernel(function)
+        find_loops(read_kernel(function))

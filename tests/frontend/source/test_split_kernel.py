@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tilesmith.language as hl
-from tilesmith.frontend.source.kernel_source import parse_kernel
+from tilesmith.frontend.source.kernel_source import find_loops, read_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
 
 SCALE = 2.0
@@ -26,7 +26,7 @@ def scale_rows(x, flag):
 
 
 def split(function: Any) -> SplitKernel:
-    return split_kernel(parse_kernel(function))
+    return split_kernel(find_loops(read_kernel(function)))
 
 
 def test_arguments_host_names_and_data_of_the_module_are_captured_in_one_order() -> None:

@@ -86,10 +86,15 @@ def location_of_node(node: ast.AST, function: Callable[..., Any]) -> SourceLocat
     return location.location_of_node(node, function.__code__.co_filename, function.__name__)
 
 
-def parse_kernel(function: Callable[..., Any]) -> KernelSource:
-    """Read, parse and split the source of a kernel function."""
+def read_kernel(function: Callable[..., Any]) -> KernelSource:
+    """The source of a kernel function before its device loops are looked for."""
     text = read_text(function)
-    tree = parse_text(text, function)
+    return KernelSource(function, text, parse_text(text, function), 0, 0)
+
+
+def find_loops(source: KernelSource) -> KernelSource:
+    """The same source, with host code and device loops told apart."""
+    function, tree = source.function, source.tree
     is_loop = [is_device_loop(statement, function) for statement in tree.body]
     refuse_nested_loops([s for s, loop in zip(tree.body, is_loop) if not loop], function)
     if not any(is_loop):
@@ -101,7 +106,7 @@ def parse_kernel(function: Callable[..., Any]) -> KernelSource:
     for statement in tree.body[first : last + 1]:
         if not (is_device_loop(statement, function) or is_barrier_statement(statement, function)):
             raise errors.TopLevelStatementBetweenLoops(loc=location_of_node(statement, function))
-    return KernelSource(function, text, tree, first, last + 1 - first)
+    return replace(source, num_before=first, num_loops=last + 1 - first)
 
 
 def read_text(function: Callable[..., Any]) -> str:

@@ -27,7 +27,7 @@ from tilesmith.frontend.source.functionalise import (
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.rewriting.jumps import without_jumps
 from tilesmith.frontend.source.rewriting.patterns import without_match
-from tilesmith.frontend.source.rewriting.quiet_host import leave_out_effects
+from tilesmith.frontend.source.rewriting.quiet_host import find_effects, leave_out
 
 LAUNCH = "__launch"
 _DATA = (int, float, str, torch.Tensor, list, tuple, dict)
@@ -67,7 +67,7 @@ class SplitKernel:
     def quiet_host_function(self, plain: frozenset[str]) -> FunctionType | None:
         """Host code up to the launch point, only as far as a trace needs it; None if all is needed.
 
-        Its assignments to globals are its own. ``plain`` as in ``leave_out_effects``.
+        Its assignments to globals are its own. ``plain`` as in ``find_effects``.
         """
         if plain not in self.quiet_codes:
             self.quiet_codes[plain] = self._quiet_code(plain)
@@ -76,10 +76,10 @@ class SplitKernel:
         return None if code is None else make_function(code, self.source, dict(scope))
 
     def _quiet_code(self, plain: frozenset[str]) -> CodeType | None:
-        source = self.source.fresh()
-        num_left_out = leave_out_effects(source, plain)
-        if not num_left_out and not names.declared_globals(source.before):
+        if not (find_effects(self.source, plain) or names.declared_globals(self.source.before)):
             return None
+        source = self.source.fresh()
+        leave_out(find_effects(source, plain), source)
         return _compile(_host_tree(source, self.captured), source.file, source.tree.name)
 
     def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
@@ -99,8 +99,10 @@ def make_function(module: CodeType, source: KernelSource, scope: dict[str, Any])
 def split_kernel(source: KernelSource) -> SplitKernel:
     """Compile host and device code."""
     captured = _captured_names(source)
-    host = _compile(_host_tree(source.fresh(), captured), source.file, source.name)
-    device = _compile(_device_tree(source, captured), source.file, source.name)
+    # One tree is enough for both: host code takes the statements around the loops.
+    fresh = source.fresh()
+    host = _compile(_host_tree(fresh, captured), source.file, source.name)
+    device = _compile(_device_tree(fresh, captured), source.file, source.name)
     return SplitKernel(source, captured, host, device)
 
 
@@ -130,7 +132,7 @@ def compile_function(tree: ast.FunctionDef, body: list[ast.stmt], source: Kernel
 
 
 def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
-    """Host code with one launch point; uses up the source's tree."""
+    """Host code with one launch point; uses up the statements around the loops."""
     launch = statement_at(source.loops[0], f"{LAUNCH}({', '.join(captured)})")
     known = {*names.parameter_names(source.tree), *names.definitely_bound(source.before)}
     known |= set(captured) - set(names.bound_names(source.before))
@@ -149,8 +151,9 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
 
 
 def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
+    """Device code as a function of the captured names; uses up the loops."""
     local = set(names.bound_names(source.loops)) - set(captured)
-    loops = without_match(source.fresh().loops, source.refuse_pattern)
+    loops = without_match(source.loops, source.refuse_pattern)
     loops = rebind_updated_names(without_jumps(loops, RUNTIME), local, RUNTIME)
     body = Functionaliser(captured).block(loops)
     tree = _plain_function(source.tree, "__device", body)

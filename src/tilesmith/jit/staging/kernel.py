@@ -66,7 +66,7 @@ class StageDefinition(KernelDefinition):
 
 def find_staged(definition: KernelDefinition, make_kernel: MakeKernel) -> StagedKernel | None:
     """What runs a kernel of several launches; None for one with a single launch, as stages have."""
-    source = None if isinstance(definition, StageDefinition) else find_stages(definition.fn)
+    source = None if isinstance(definition, StageDefinition) else find_stages(definition.source)
     if source is None:
         return None
     check_decorators(source.source)

@@ -24,7 +24,6 @@ from tilesmith.frontend.source.kernel_source import (
     is_device_loop,
     is_language_call,
     parse_text,
-    read_text,
     refuse_nested_loops,
     without_reversed,
 )
@@ -98,21 +97,14 @@ class Run:
 Replace = Callable[[Run], list[ast.stmt]]
 
 
-def find_stages(function: Callable[..., Any]) -> StagedSource | None:
+def find_stages(source: KernelSource) -> StagedSource | None:
     """The stages of a kernel; None for one whose device loops are a single launch."""
-    text = read_text(function)
-    body = parse_text(text, function).body
-    runs = _runs(body, function)
+    body = source.tree.body
+    runs = _runs(body, source.function)
     if not runs or (len(runs) == 1 and any(s is runs[0].statements[0] for s in body)):
         return None
-    return make_stages(function)
-
-
-def make_stages(function: Callable[..., Any]) -> StagedSource:
-    """The stages of a kernel, also where there is only one."""
-    text = read_text(function)
-    tree = parse_text(text, function, is_unrolled=False)
-    return _make_stages(KernelSource(function, text, tree, 0, 0))
+    tree = parse_text(source.text, source.function, is_unrolled=False)
+    return _make_stages(replace(source, tree=tree))
 
 
 def _runs(statements: Sequence[ast.stmt], function: Callable[..., Any]) -> list[Run]:

@@ -43,25 +43,27 @@ class _Effect:
     touched: frozenset[Place]
 
 
-def leave_out_effects(source: KernelSource, plain: frozenset[str]) -> int:
-    """Replace such statements of ``source.before`` by ``pass``; how many there are.
+def find_effects(source: KernelSource, plain: frozenset[str]) -> set[int]:
+    """Such statements of ``source.before``, by their ids.
 
     ``plain`` are parameters whose arguments no function can change, but for elements of tensors.
     """
     finder = _EffectFinder(source, plain)
     effects = [effect for statement in source.before for effect in finder.find(statement)]
-    if not effects:
-        return 0
-    while True:
+    while effects:
         left_out = {id(effect.statement) for effect in effects}
         read = set(_places([*source.before, *source.loops], left_out))
         kept = [effect for effect in effects if any(_is_read(p, read) for p in effect.touched)]
         if not kept:
-            break
+            return left_out
         effects = [effect for effect in effects if effect not in kept]
-    remover = _Remover(left_out)
+    return set()
+
+
+def leave_out(statements: set[int], source: KernelSource) -> None:
+    """Put ``pass`` in place of statements of host code."""
+    remover = _Remover(statements)
     source.tree.body[: source.num_before] = [remover.visit(s) for s in source.before]
-    return len(effects)
 
 
 def _is_read(place: Place, read: set[Place]) -> bool:
