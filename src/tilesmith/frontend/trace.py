@@ -25,7 +25,7 @@ from tilesmith.frontend.device_loops import RUNTIME_FUNCTIONS
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
-from tilesmith.frontend.source.names import nested_codes, parameter_names, read_names
+from tilesmith.frontend.source.names import nested_codes, parameter_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.frontend.tracing import host_run
 from tilesmith.frontend.tracing.guards import Guard, GuardList
@@ -296,7 +296,7 @@ def _wrap(captures: CapturedValues, kernel: SplitKernel, name: str, value: Any) 
     try:
         return captures.wrap(value, name)
     except (errors.CantReadOnDevice, errors.UnsupportedArgumentType) as error:
-        place = read_names(kernel.source.loops)[name]
+        place = kernel.source.loop_names.read[name]
         raise error.located(kernel.source.location(place)) from None
 
 

@@ -26,6 +26,8 @@ _NOT_SUPPORTED = {
     ast.NamedExpr: "`:=`",
 }  # fmt: skip
 
+_STORING = {dis.opmap["STORE_GLOBAL"], dis.opmap["STORE_DEREF"]}
+
 
 def check_device_code(source: kernel_source.KernelSource) -> None:
     """Raise for what device code cannot contain, and for names that cross the border."""
@@ -33,8 +35,7 @@ def check_device_code(source: kernel_source.KernelSource) -> None:
         for node in ast.walk(loop):
             _check_node(node, source)
         _check_breaks(loop, source)
-    _check_loop_functions(source)
-    _check_barriers(source)
+    _check_places_of_calls(source)
     _check_globals(source)
     _check_rebinding(source)
     _check_host_reads(source)
@@ -82,52 +83,48 @@ def _check_targets(node: ast.Assign, source: kernel_source.KernelSource) -> None
             raise errors.InvalidAssignment(target=ast.unparse(part), loc=source.location(part))
 
 
-def _check_loop_functions(source: kernel_source.KernelSource) -> None:
-    """``hl.tile`` and its kin mean something only after ``for ... in``."""
+def _check_places_of_calls(source: kernel_source.KernelSource) -> None:
+    """``hl.tile`` and its kin mean something only after ``for ... in``, barriers between loops."""
     nodes = list(ast.walk(source.tree))
     loops = (node for node in nodes if isinstance(node, (ast.For, ast.comprehension)))
     iterators = {id(kernel_source.without_reversed(node.iter)) for node in loops}
-    for node in nodes:
-        if id(node) in iterators or not isinstance(node, ast.Call):
-            continue
+    between = {id(s.value) for s in source.loops if isinstance(s, ast.Expr)}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    for node in (call for call in calls if id(call) not in iterators):
         if kernel_source.is_language_call(node, kernel_source.LOOP_FUNCTIONS, source.function):
             raise errors.LoopFunctionNotInFor(
                 function=ast.unparse(node.func), loc=source.location(node)
             )
-
-
-def _check_barriers(source: kernel_source.KernelSource) -> None:
-    between = {id(s.value) for s in source.loops if isinstance(s, ast.Expr)}
-    for node in ast.walk(source.tree):
-        if kernel_source.is_barrier(node, source.function) and id(node) not in between:
+    for node in (call for call in calls if id(call) not in between):
+        if kernel_source.is_barrier(node, source.function):
             raise errors.BarrierOnlyAllowedAtTopLevel(loc=source.location(node))
 
 
 def _check_globals(source: kernel_source.KernelSource) -> None:
     declared = names.declared_globals([source.tree])
-    for name, place in names.bound_names(source.loops).items():
+    for name, place in source.loop_names.bound.items():
         if name in declared:
             raise errors.GlobalMutation(name=name, loc=source.location(place))
 
 
 def _host_names(source: kernel_source.KernelSource) -> dict[str, ast.AST]:
     arguments = dict.fromkeys(names.parameter_names(source.tree), source.tree)
-    return {**arguments, **names.bound_names(source.before)}
+    return {**arguments, **source.names_before.bound}
 
 
 def _check_rebinding(source: kernel_source.KernelSource) -> None:
     host = _host_names(source)
-    used = names.read_names([*source.loops, *source.after])
-    for name, place in names.bound_names(source.loops).items():
+    used = {*source.loop_names.read, *source.names_after.read}
+    for name, place in source.loop_names.bound.items():
         # `_` is for what is not wanted, on either side.
         if name in host and (name != "_" or name in used):
             raise errors.CannotModifyHostVariableOnDevice(name=name, loc=source.location(place))
 
 
 def _check_host_reads(source: kernel_source.KernelSource) -> None:
-    host = _host_names(source) | names.bound_names(source.after)
-    device = names.bound_names(source.loops)
-    for name, place in names.read_names(source.after).items():
+    host = _host_names(source) | source.names_after.bound
+    device = source.loop_names.bound
+    for name, place in source.names_after.read.items():
         if name in device and name not in host:
             raise errors.CannotReadDeviceVariableOnHost(name=name, loc=source.location(place))
 
@@ -162,7 +159,7 @@ def check_named_helpers(source: kernel_source.KernelSource) -> None:
     """Check the functions that device code names and those they name in turn."""
     module = source.function.__globals__
     checked: set[CodeType] = set()
-    for name in names.read_names(source.loops):
+    for name in source.loop_names.read:
         check_helper(module.get(name), checked)
 
 
@@ -183,6 +180,9 @@ def check_helper(helper: Any, checked: set[CodeType] | None = None) -> None:
 
 
 def _check_stores(code: CodeType, helper: CodeType) -> None:
+    # Few codes have such instructions, and a look at their bytes is cheap.
+    if _STORING.isdisjoint(code.co_code[::2]):
+        return
     line = code.co_firstlineno
     starts = dict(dis.findlinestarts(code))
     for instruction in dis.get_instructions(code):

@@ -21,7 +21,7 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar, cast
 
-from tilesmith.frontend.source.names import bound_names, changed_names, read_names
+from tilesmith.frontend.source.names import bound_names, find_names, read_names
 
 Node = TypeVar("Node", bound=ast.AST)
 RUNTIME = "__ts"
@@ -109,8 +109,8 @@ class Functionaliser(ast.NodeTransformer):
 
     def _changed(self, statements: Sequence[ast.stmt]) -> list[str]:
         """Names that have other values after the statements: bound there, or given other items."""
-        bound, local = bound_names(statements), self._bound - self._host
-        return [n for n in changed_names(statements) if n in bound or n in local]
+        found, local = find_names(statements), self._bound - self._host
+        return [*found.bound, *(n for n in found.changed if n in local and n not in found.bound)]
 
     def _others(self, statements: Sequence[ast.stmt], names: Sequence[str]) -> ast.expr:
         """Further device names that the statements read, with their values."""

@@ -7,6 +7,7 @@ loops must stand directly in the function body.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -17,7 +18,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics import location
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.source.functionalise import placed
-from tilesmith.frontend.source.names import LOOPS, SCOPES, bound_names, own_nodes
+from tilesmith.frontend.source.names import LOOPS, SCOPES, Names, bound_names, find_names, own_nodes
 
 LOOP_FUNCTIONS = ("tile", "grid", "jagged_tile")
 
@@ -50,6 +51,21 @@ class KernelSource:
     def after(self) -> list[ast.stmt]:
         """Host statements after the device loops."""
         return self.tree.body[self.num_before + self.num_loops :]
+
+    @functools.cached_property
+    def names_before(self) -> Names:
+        """What ``before`` binds and reads, in the tree as it was parsed."""
+        return find_names(self.before)
+
+    @functools.cached_property
+    def loop_names(self) -> Names:
+        """What ``loops`` bind and read."""
+        return find_names(self.loops)
+
+    @functools.cached_property
+    def names_after(self) -> Names:
+        """What ``after`` binds and reads."""
+        return find_names(self.after)
 
     def fresh(self) -> KernelSource:
         """The same source with a tree of its own.

@@ -19,14 +19,18 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 LOOPS = (ast.For, ast.While)
 
 
-class _Collector(ast.NodeVisitor):
+class Names:
+    """Names that nodes bind, read or change in their own scope, with the first place of each."""
+
     def __init__(self) -> None:
-        self.stored: dict[str, ast.AST] = {}
-        self.loaded: dict[str, ast.AST] = {}
+        self.bound: dict[str, ast.AST] = {}
+        self.read: dict[str, ast.AST] = {}
         self.changed: dict[str, ast.AST] = {}
 
+
+class _Collector(Names, ast.NodeVisitor):
     def visit_Name(self, node: ast.Name) -> None:
-        names = self.loaded if isinstance(node.ctx, ast.Load) else self.stored
+        names = self.read if isinstance(node.ctx, ast.Load) else self.bound
         names.setdefault(node.id, node)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
@@ -48,16 +52,16 @@ class _Collector(ast.NodeVisitor):
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         # `a += 1` reads `a` too, though the AST marks it as a store only.
         if isinstance(node.target, ast.Name):
-            self.loaded.setdefault(node.target.id, node.target)
+            self.read.setdefault(node.target.id, node.target)
         self.generic_visit(node)
 
     def visit_MatchAs(self, node: ast.MatchAs) -> None:
         if node.name is not None:
-            self.stored.setdefault(node.name, node)
+            self.bound.setdefault(node.name, node)
         self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.stored.setdefault(node.name, node)
+        self.bound.setdefault(node.name, node)
         self._visit_scope(node, node.body)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
@@ -68,10 +72,10 @@ class _Collector(ast.NodeVisitor):
         for child in body:
             inner.visit(child)
         own = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
-        own |= set(inner.stored)
-        for name, place in inner.loaded.items():
+        own |= set(inner.bound)
+        for name, place in inner.read.items():
             if name not in own:
-                self.loaded.setdefault(name, place)
+                self.read.setdefault(name, place)
         for default in (*node.args.defaults, *node.args.kw_defaults):
             if default is not None:
                 self.visit(default)
@@ -81,34 +85,35 @@ class _Collector(ast.NodeVisitor):
     ) -> None:
         inner = _Collector()
         inner.generic_visit(node)
-        for name, place in inner.loaded.items():
-            if name not in inner.stored:
-                self.loaded.setdefault(name, place)
+        for name, place in inner.read.items():
+            if name not in inner.bound:
+                self.read.setdefault(name, place)
 
     visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = _visit_comprehension
 
 
-def _collect(nodes: Iterable[ast.AST]) -> _Collector:
-    collector = _Collector()
+def find_names(nodes: Iterable[ast.AST]) -> Names:
+    """Names of the nodes, in program order."""
+    found = _Collector()
     for node in nodes:
-        collector.visit(node)
-    return collector
+        found.visit(node)
+    return found
 
 
 def bound_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
     """Names the nodes bind in their own scope, with the first place of each, in program order."""
-    return _collect(nodes).stored
+    return find_names(nodes).bound
 
 
 def changed_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
     """Names the nodes bind, or whose items they change, with the first place of each."""
-    found = _collect(nodes)
-    return {**found.stored, **{k: v for k, v in found.changed.items() if k not in found.stored}}
+    found = find_names(nodes)
+    return {**found.bound, **{k: v for k, v in found.changed.items() if k not in found.bound}}
 
 
 def read_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
     """Names the nodes read from their own scope, with the first place of each."""
-    return _collect(nodes).loaded
+    return find_names(nodes).read
 
 
 def parameter_names(function: ast.FunctionDef) -> list[str]:

@@ -52,7 +52,7 @@ class SplitKernel:
     def keyed(self) -> frozenset[str]:
         """Parameters that host code never rebinds: the specialization key covers their values."""
         parameters = set(names.parameter_names(self.source.tree))
-        return frozenset(parameters - set(names.bound_names(self.source.before)))
+        return frozenset(parameters - self.source.names_before.bound.keys())
 
     def host_function(self) -> FunctionType:
         """Host code as ``f(launch, *arguments)``.
@@ -107,9 +107,9 @@ def split_kernel(source: KernelSource) -> SplitKernel:
 
 
 def _captured_names(source: KernelSource) -> tuple[str, ...]:
-    host = [*names.parameter_names(source.tree), *names.bound_names(source.before)]
-    wanted = names.read_names(source.loops)
-    local = {*host, *names.bound_names(source.tree.body)}
+    host = [*names.parameter_names(source.tree), *source.names_before.bound]
+    wanted = source.loop_names.read
+    local = {*host, *source.loop_names.bound, *source.names_after.bound}
     module = source.function.__globals__
     data = [name for name in wanted if name not in local and isinstance(module.get(name), _DATA)]
     return tuple(dict.fromkeys(name for name in (*host, *data) if name in wanted))

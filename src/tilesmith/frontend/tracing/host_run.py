@@ -25,7 +25,7 @@ from tilesmith.diagnostics.kernel_warnings import (
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import map_tensors, rebuilt, tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource, called_name
-from tilesmith.frontend.source.names import bound_names, parameter_names
+from tilesmith.frontend.source.names import parameter_names
 from tilesmith.frontend.tracing.host_session import ConstantSizes, RuntimeInt, note_use, place_of
 from tilesmith.frontend.tracing.tracer import find_tracer, locate
 
@@ -116,7 +116,7 @@ _MODULES = frozenset({"hl", "math", "tilesmith", "torch"})
 def leaves_tensors(source: KernelSource) -> bool:
     """Whether host code leaves memory and sizes of all arguments as they are until the launch."""
     nodes = [node for statement in source.before for node in ast.walk(statement)]
-    own = {*parameter_names(source.tree), *bound_names(source.before)} | _MODULES
+    own = {*parameter_names(source.tree), *source.names_before.bound} | _MODULES
     assigned = [node for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))]
     return all(isinstance(node.ctx, ast.Load) for node in assigned) and all(
         _is_leaving(node, own) for node in nodes if isinstance(node, ast.Call)

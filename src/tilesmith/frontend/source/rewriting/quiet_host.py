@@ -19,7 +19,6 @@ from typing_extensions import override
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.names import (
     SCOPES,
-    bound_names,
     declared_globals,
     nested_codes,
     parameter_names,
@@ -91,7 +90,7 @@ def _places(nodes: Iterable[ast.AST], left_out: set[int]) -> Iterator[Place]:
 class _EffectFinder:
     def __init__(self, source: KernelSource, plain: frozenset[str]) -> None:
         self._module: dict[str, Any] = source.function.__globals__
-        own = set(bound_names(source.before))
+        own = set(source.names_before.bound)
         self._globals = declared_globals(source.before)
         self._plain = plain - own
         self._local = {*parameter_names(source.tree), *own} - self._globals
