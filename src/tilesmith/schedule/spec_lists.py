@@ -6,14 +6,19 @@ key is about, one item per entry. A key that has no effect on a target has an em
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Generic, NoReturn, TypeVar, overload
+
+from typing_extensions import Self
 
 from tilesmith.schedule.config import KEYS_BY_NAME, PLURALS, PORTABLE_KEYS, STRUCTURE
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.space.fragments import EnumFragment, Fragment, ListOf
 from tilesmith.schedule.space.slots import Entries, Slot
+
+Items_co = TypeVar("Items_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,35 @@ class SizeItem:
     max_size: int
     fragment: Fragment
     """The sizes that a search tries."""
+
+
+def _slots(spec: SpecLists, key: str) -> tuple[Slot, ...]:
+    return tuple(spec.lists.get(key, ()))
+
+
+def _fragments(spec: SpecLists, key: str) -> ListOf:
+    slots = _slots(spec, key)
+    return ListOf(slots[0].valid if slots else EnumFragment(("",)), len(slots))
+
+
+class _OfKey(Generic[Items_co]):
+    """What a specification says about the key that the attribute is named after."""
+
+    def __init__(self, read: Callable[[SpecLists, str], Items_co], doc: str) -> None:
+        self._read, self.__doc__ = read, doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = name
+
+    @overload
+    def __get__(self, spec: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, spec: SpecLists, owner: type) -> Items_co: ...
+    def __get__(self, spec: SpecLists | None, owner: type) -> Self | Items_co:
+        return self if spec is None else self._read(spec, self._key)
+
+    def __set__(self, spec: SpecLists, value: object) -> NoReturn:
+        raise AttributeError(f"{self._key} is what a kernel has; a Config chooses")
 
 
 class SpecLists:
@@ -61,82 +95,21 @@ class SpecLists:
         pairs = zip(hints, self.lists["reduction_loops"])
         return tuple(SizeItem(slot.label, hint, 1, hint, slot.search) for hint, slot in pairs)
 
-    def _slots(self, key: str) -> tuple[Slot, ...]:
-        return tuple(self.lists.get(key, ()))
+    loop_orders = _OfKey(_slots, "Loops of several axes.")
+    flatten_loops = _OfKey(_slots, "Grids whose axes may be merged into one.")
+    l2_groupings = _OfKey(_slots, "Grids of several axes.")
+    static_ranges = _OfKey(_slots, "Axes of loops that may be unrolled completely.")
+    range_unroll_factors = _OfKey(_slots, "Loops, with the one over programs first.")
+    range_warp_specializes = _OfKey(_slots, "Loops that may have warps for loads alone.")
+    range_num_stages = _OfKey(_slots, "Loops that may be pipelined.")
+    range_multi_buffers = _OfKey(_slots, "Loops, with the one over programs first.")
+    range_flattens = _OfKey(_slots, "Loops, with the one over programs first.")
 
-    @property
-    def loop_orders(self) -> tuple[Slot, ...]:
-        """Loops of several axes."""
-        return self._slots("loop_orders")
-
-    @property
-    def flatten_loops(self) -> tuple[Slot, ...]:
-        """Grids whose axes may be merged into one."""
-        return self._slots("flatten_loops")
-
-    @property
-    def l2_groupings(self) -> tuple[Slot, ...]:
-        """Grids of several axes."""
-        return self._slots("l2_groupings")
-
-    @property
-    def static_ranges(self) -> tuple[Slot, ...]:
-        """Axes of loops that may be unrolled completely."""
-        return self._slots("static_ranges")
-
-    @property
-    def range_unroll_factors(self) -> tuple[Slot, ...]:
-        """Loops, with the one over programs first."""
-        return self._slots("range_unroll_factors")
-
-    @property
-    def range_warp_specializes(self) -> tuple[Slot, ...]:
-        """Loops that may have warps for loads alone."""
-        return self._slots("range_warp_specializes")
-
-    @property
-    def range_num_stages(self) -> tuple[Slot, ...]:
-        """Loops that may be pipelined."""
-        return self._slots("range_num_stages")
-
-    @property
-    def range_multi_buffers(self) -> tuple[Slot, ...]:
-        """Loops, with the one over programs first."""
-        return self._slots("range_multi_buffers")
-
-    @property
-    def range_flattens(self) -> tuple[Slot, ...]:
-        """Loops, with the one over programs first."""
-        return self._slots("range_flattens")
-
-    def _fragments(self, key: str) -> ListOf:
-        slots = self._slots(key)
-        return ListOf(slots[0].valid if slots else EnumFragment(("",)), len(slots))
-
-    @property
-    def indexing(self) -> ListOf:
-        """How each load and store may find its addresses."""
-        return self._fragments("indexing")
-
-    @property
-    def atomic_indexing(self) -> ListOf:
-        """How each atomic may find its addresses."""
-        return self._fragments("atomic_indexing")
-
-    @property
-    def load_eviction_policies(self) -> ListOf:
-        """How each load may be kept in the cache."""
-        return self._fragments("load_eviction_policies")
-
-    @property
-    def load_cache_modifiers(self) -> ListOf:
-        """Which caches each load may pass by."""
-        return self._fragments("load_cache_modifiers")
-
-    @property
-    def store_cache_modifiers(self) -> ListOf:
-        """Which caches each store may pass by."""
-        return self._fragments("store_cache_modifiers")
+    indexing = _OfKey(_fragments, "How each load and store may find its addresses.")
+    atomic_indexing = _OfKey(_fragments, "How each atomic may find its addresses.")
+    load_eviction_policies = _OfKey(_fragments, "How each load may be kept in the cache.")
+    load_cache_modifiers = _OfKey(_fragments, "Which caches each load may pass by.")
+    store_cache_modifiers = _OfKey(_fragments, "Which caches each store may pass by.")
 
     @property
     def allowed_pid_types(self) -> tuple[str, ...]:
