@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
 from math import prod
 from pathlib import Path
+from secrets import token_hex
 from types import ModuleType
 from typing import Any
 
@@ -154,17 +156,27 @@ def module_path(artifact: Artifact, directory: Path) -> Path:
     return directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write a file so that readers see the old or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Others may read it as far as the user's umask lets them, unlike what tempfile makes.
+    scratch = path.with_name(f".{path.name[:80]}.{os.getpid()}-{token_hex(4)}")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
 def write_module(artifact: Artifact, directory: Path) -> Path:
     """Save the artifact's source under a name derived from its content."""
     path = module_path(artifact, directory)
     is_there = path.exists()
     CACHE.info("module %s %s", path, "is there" if is_there else "is written")
     if not is_there:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Several processes may write the same file: each writes its own and renames it.
-        scratch = path.with_suffix(f".{id(artifact)}.tmp")
-        scratch.write_text(artifact.source)
-        scratch.replace(path)
+        # Several processes may write the same file.
+        replace_file(path, artifact.source)
     return path
 
 

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.diagnostics.operators.operator_errors import GradientNotAvailable
 
 
 class TensorOperationInWrapper(BaseWarning):
@@ -48,12 +49,9 @@ class IndicesFormProduct(BaseWarning):
 class GradientDropped(BaseWarning):
     """An argument requires a gradient, and the kernel has none."""
 
-    message = "`{argument}` requires a gradient, but kernel `{function}` has no backward"
+    message = GradientNotAvailable.message
     note = "its results are constants for autograd; missing_gradient='error' refuses such calls"
-    fix = (
-        "give it one: {function}.register_backward(...); or call it under torch.no_grad(), or with "
-        "`{argument}.detach()`"
-    )
+    fix = GradientNotAvailable.fix
 
 
 class NondeterministicResult(BaseWarning):

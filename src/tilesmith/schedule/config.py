@@ -8,9 +8,7 @@ checks a Config against the kernel.
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cas
 
 from typing_extensions import Self, Unpack, override
 
+from tilesmith.artifacts import replace_file
 from tilesmith.exc import (
     InvalidConfig,
     InvalidConfigKeys,
@@ -81,13 +80,7 @@ KEYS = (
 KEYS_BY_NAME = {key.name: key for key in KEYS}
 PLURALS = {key.singular: key.name for key in KEYS if key.singular}
 
-RANGE_KEYS = (
-    "range_unroll_factors",
-    "range_warp_specializes",
-    "range_num_stages",
-    "range_multi_buffers",
-    "range_flattens",
-)
+RANGE_KEYS = tuple(name for name in KEYS_BY_NAME if name.startswith("range_"))
 
 STRUCTURE = "structure"
 """Which form of the kernel the other keys are about."""
@@ -364,16 +357,7 @@ class Config(Mapping[str, Any]):
 
     def save(self, path: str | Path) -> None:
         """Write the Config as JSON; a reader never sees a half-written file."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(self.to_json())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(Path(path), self.to_json())
 
     @staticmethod
     def load(path: str | Path) -> Config:

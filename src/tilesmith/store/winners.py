@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from secrets import token_hex
 from sys import float_info
 from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
+from tilesmith.artifacts import replace_file
 from tilesmith.schedule.config import Config
 from tilesmith.store.key import StoreKey, now_text, safe_name
 
@@ -219,7 +218,7 @@ class Winners:
     def export(self, path: str | Path, kernel: str | None = None) -> int:
         """Write winners to one file; how many."""
         entries = {winner.digest: winner for winner in self.entries(kernel)}
-        _replace(Path(path), write_text(entries))
+        replace_file(Path(path), write_text(entries))
         return len(entries)
 
     def import_(self, path: str | Path) -> ImportSummary:
@@ -251,7 +250,7 @@ class Winners:
         with FileLock(self.folder / ".lock", timeout=LOCK_TIMEOUT_S):
             entries = change(self._read(path, is_replaced=True))
             if entries:
-                _replace(path, write_text(entries))
+                replace_file(path, write_text(entries))
             else:
                 path.unlink(missing_ok=True)
 
@@ -280,16 +279,3 @@ def _compare(old: Winner | None, new: Winner) -> str:
         return "added"
     is_better = (new.median_ms, old.time) < (old.median_ms, new.time)
     return "replaced" if is_better else "kept"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file so that readers see the old or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Others may read it as far as the user's umask lets them, unlike what tempfile makes.
-    scratch = path.with_name(f".{path.name[:80]}.{os.getpid()}-{token_hex(4)}")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise

@@ -64,22 +64,21 @@ class MatmulFact:
         return rate_class(self.lhs_dtype, self.rhs_dtype, self.precision)
 
 
+@dataclass(frozen=True)
 class MatmulCollector:
     """Makes the facts of one function's products."""
 
-    def __init__(self, extents: Extents, counter: Counter, flow: Dataflow) -> None:
-        self._extents = extents
-        self._outline = extents.outline
-        self._counter = counter
-        self._flow = flow
+    extents: Extents
+    counter: Counter
+    flow: Dataflow
 
     def collect(self) -> tuple[MatmulFact, ...]:
         """One fact for each ``dot``, in program order."""
-        sites = self._outline.sites
+        sites = self.extents.outline.sites
         return tuple(self._fact(site, site.op) for site in sites if isinstance(site.op, Dot))
 
     def _fact(self, site: Site, dot: Dot) -> MatmulFact:
-        lhs, rhs, axis = dot.lhs.tile, dot.rhs.tile, self._extents.axis
+        lhs, rhs, axis = dot.lhs.tile, dot.rhs.tile, self.extents.axis
         loop = site.innermost
         return MatmulFact(
             m=axis(lhs.shape[-2]),
@@ -91,25 +90,25 @@ class MatmulCollector:
             acc_dtype=dot.result.tile.dtype,
             precision=dot.precision,
             is_looped=loop is not None,
-            min_k=least_contracted(dot, self._outline.definitions),
+            min_k=least_contracted(dot, self.extents.outline.definitions),
             loc=dot.loc,
             text=self._text(dot),
             loop=() if loop is None else tuple(block or "index" for block in loop.blocks),
-            flops=self._counter.elements(site, (*lhs.shape, rhs.shape[-1])).times(2),
+            flops=self.counter.elements(site, (*lhs.shape, rhs.shape[-1])).times(2),
         )
 
     def _text(self, dot: Dot) -> str:
         sign = "=" if dot.acc is None else "+="
-        name = self._flow.name(dot.result) or "product"
-        shape = self._extents.shape_text(dot.result.tile.shape)
+        name = self.flow.name(dot.result) or "product"
+        shape = self.extents.shape_text(dot.result.tile.shape)
         return f"{name}{shape} {sign} {self._operand(dot.lhs)} @ {self._operand(dot.rhs)}"
 
     def _operand(self, value: Value) -> str:
         """The load it comes from; a computed tile's name, if it has one, and shape."""
-        origin, is_permuted = self._flow.origin(value)
+        origin, is_permuted = self.flow.origin(value)
         if isinstance(origin, Load):
-            return access_text(self._outline, origin) + (".T" if is_permuted else "")
-        return self._flow.name(value) + self._extents.shape_text(value.tile.shape)
+            return access_text(self.extents.outline, origin) + (".T" if is_permuted else "")
+        return self.flow.name(value) + self.extents.shape_text(value.tile.shape)
 
 
 @dataclass(frozen=True)

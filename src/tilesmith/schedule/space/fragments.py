@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import factorial
 from random import Random
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from typing_extensions import override
 
@@ -73,6 +73,8 @@ class Fragment(ABC):
 class _RangeFragment(Fragment):
     """Members between two bounds, in steps; ``default`` is the lower one unless given."""
 
+    kind: ClassVar[str]
+    is_kind: ClassVar[Callable[[object], bool]]
     low: int
     high: int
     _default: int
@@ -91,6 +93,15 @@ class _RangeFragment(Fragment):
 
     @abstractmethod
     def _member(self, step: int) -> int: ...
+
+    @override
+    def contains(self, value: Any) -> bool:
+        return self.is_kind(value) and self.low <= value <= self.high
+
+    @property
+    @override
+    def expects(self) -> str:
+        return f"{self.kind} from {self.low} to {self.high}"
 
     @property
     @override
@@ -128,14 +139,7 @@ class _RangeFragment(Fragment):
 class PowerOfTwoFragment(_RangeFragment):
     """Powers of two from ``low`` to ``high``."""
 
-    @property
-    @override
-    def expects(self) -> str:
-        return f"a power of two from {self.low} to {self.high}"
-
-    @override
-    def contains(self, value: Any) -> bool:
-        return is_power_of_two(value) and self.low <= value <= self.high
+    kind, is_kind = "a power of two", staticmethod(is_power_of_two)
 
     @override
     def _step(self, value: int) -> int:
@@ -149,14 +153,7 @@ class PowerOfTwoFragment(_RangeFragment):
 class IntegerFragment(_RangeFragment):
     """Integers from ``low`` to ``high``."""
 
-    @property
-    @override
-    def expects(self) -> str:
-        return f"an integer from {self.low} to {self.high}"
-
-    @override
-    def contains(self, value: Any) -> bool:
-        return is_int(value) and self.low <= value <= self.high
+    kind, is_kind = "an integer", staticmethod(is_int)
 
     @override
     def _step(self, value: int) -> int:

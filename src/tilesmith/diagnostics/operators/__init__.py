@@ -1,0 +1,1 @@
+"""Errors of kernels that are operators of torch."""
