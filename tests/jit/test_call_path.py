@@ -15,7 +15,7 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.tracing.host_run import leaves_tensors
+from tilesmith.frontend.source.rewriting.quiet_host import leaves_tensors
 from tilesmith.jit import call_finder, definition
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.settings import Settings

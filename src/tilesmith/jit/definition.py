@@ -28,8 +28,8 @@ from tilesmith.frontend.source.checks import (
     check_named_helpers,
 )
 from tilesmith.frontend.source.kernel_source import KernelSource, find_loops, read_kernel
+from tilesmith.frontend.source.rewriting.quiet_host import leaves_tensors
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
-from tilesmith.frontend.tracing.host_run import leaves_tensors
 from tilesmith.frontend.tracing.tracer import TraceOptions
 from tilesmith.jit.function_protocol.objects import plain_settings
 from tilesmith.jit.function_protocol.signature import ALLOWED, KernelSignature

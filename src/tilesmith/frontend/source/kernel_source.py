@@ -148,14 +148,11 @@ def parse_text(
         raise errors.SourceChanged(function=function.__name__) from error
     if isinstance(statement, ast.If):
         statement = statement.body[0]
-    if others or not isinstance(statement, ast.FunctionDef):
-        raise errors.SourceChanged(function=function.__name__)
-    if statement.name != function.__code__.co_name:
+    name = function.__code__.co_name
+    if others or not isinstance(statement, ast.FunctionDef) or statement.name != name:
         raise errors.SourceChanged(function=function.__name__)
     if is_unrolled:
-        statement.body = unroll_host_loops(
-            statement.body, lambda node: is_device_loop(node, function)
-        )
+        statement.body = unroll_host_loops(statement.body, function)
     return statement
 
 
@@ -227,11 +224,8 @@ def refuse_nested_loops(statements: Sequence[ast.stmt], function: Callable[..., 
                 )
 
 
-IsDeviceLoop = Callable[[ast.stmt], bool]
-
-
 def unroll_host_loops(
-    statements: Sequence[ast.stmt], is_device_loop: IsDeviceLoop
+    statements: Sequence[ast.stmt], function: Callable[..., Any]
 ) -> list[ast.stmt]:
     """The statements with each such loop replaced by copies of its body.
 
@@ -239,18 +233,18 @@ def unroll_host_loops(
     """
     result: list[ast.stmt] = []
     for statement in statements:
-        if _is_unrollable(statement, is_device_loop):
-            assert isinstance(statement, ast.For)
-            result.extend(_unroll(statement, is_device_loop, len(result)))
+        if isinstance(statement, ast.For) and _is_unrollable(statement, function):
+            result.extend(_unroll(statement, function, len(result)))
         else:
             result.append(statement)
     return result
 
 
-def _is_unrollable(statement: ast.stmt, is_device_loop: IsDeviceLoop) -> bool:
-    if not isinstance(statement, ast.For) or not isinstance(statement.iter, (ast.Tuple, ast.List)):
+def _is_unrollable(statement: ast.For, function: Callable[..., Any]) -> bool:
+    if not isinstance(statement.iter, (ast.Tuple, ast.List)):
         return False
-    holds_loops = any(isinstance(n, ast.stmt) and is_device_loop(n) for n in ast.walk(statement))
+    inside = [node for node in ast.walk(statement) if isinstance(node, ast.stmt)]
+    holds_loops = any(is_device_loop(node, function) for node in inside)
     targets = bound_names([statement.target])
     is_rebound = any(name in targets for name in bound_names(statement.body))
     has_stars = any(isinstance(item, ast.Starred) for item in statement.iter.elts)
@@ -261,7 +255,7 @@ def _is_unrollable(statement: ast.stmt, is_device_loop: IsDeviceLoop) -> bool:
     return holds_loops and is_plain
 
 
-def _unroll(loop: ast.For, is_device_loop: IsDeviceLoop, number: int) -> Iterator[ast.stmt]:
+def _unroll(loop: ast.For, function: Callable[..., Any], number: int) -> Iterator[ast.stmt]:
     assert isinstance(loop.iter, (ast.Tuple, ast.List))
     items: list[ast.expr] = []
     for position, item in enumerate(loop.iter.elts):
@@ -271,7 +265,7 @@ def _unroll(loop: ast.For, is_device_loop: IsDeviceLoop, number: int) -> Iterato
     for item in items:
         values = _Substitution(dict(_pair(loop.target, item)))
         body = [values.visit(deepcopy(statement)) for statement in loop.body]
-        yield from unroll_host_loops(body, is_device_loop)
+        yield from unroll_host_loops(body, function)
 
 
 class _Naming:

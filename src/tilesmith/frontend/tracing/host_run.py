@@ -24,8 +24,7 @@ from tilesmith.diagnostics.kernel_warnings import (
 )
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import map_tensors, rebuilt, tensors_in
-from tilesmith.frontend.source.kernel_source import KernelSource, called_name
-from tilesmith.frontend.source.names import parameter_names
+from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.tracing.host_session import ConstantSizes, RuntimeInt, note_use, place_of
 from tilesmith.frontend.tracing.tracer import find_tracer, locate
 
@@ -100,36 +99,6 @@ def may_compute(statements: Sequence[ast.stmt]) -> bool:
     return any(
         isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript)) for node in nodes
     )
-
-
-_LEAVING = frozenset({
-    "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty",
-    "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones", "ones_like",
-    "promote_types", "register_block_size", "reshape", "size", "specialize", "stride", "view",
-    "zeros", "zeros_like",
-})  # fmt: skip
-"""Functions of torch and of the language, and methods, that change no tensor there is."""
-_LEAVING_PLAIN = frozenset({"float", "int", "len", "max", "min"})
-_MODULES = frozenset({"hl", "math", "tilesmith", "torch"})
-
-
-def leaves_tensors(source: KernelSource) -> bool:
-    """Whether host code leaves memory and sizes of all arguments as they are until the launch."""
-    nodes = [node for statement in source.before for node in ast.walk(statement)]
-    own = {*parameter_names(source.tree), *source.names_before.bound} | _MODULES
-    assigned = [node for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))]
-    return all(isinstance(node.ctx, ast.Load) for node in assigned) and all(
-        _is_leaving(node, own) for node in nodes if isinstance(node, ast.Call)
-    )
-
-
-def _is_leaving(call: ast.Call, own: set[str]) -> bool:
-    if isinstance(call.func, ast.Name):
-        return call.func.id in _LEAVING_PLAIN and call.func.id not in own
-    root: ast.expr = call.func
-    while isinstance(root, (ast.Attribute, ast.Subscript)):
-        root = root.value
-    return isinstance(root, ast.Name) and root.id in own and called_name(call) in _LEAVING
 
 
 def is_user_call(watch: str) -> bool:

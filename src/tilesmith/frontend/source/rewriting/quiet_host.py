@@ -3,6 +3,7 @@
 ``print``, logging, counters and the like happen at calls, not where a kernel is bound. A statement
 that binds no local name is left out unless something that stays reads what it touches. Guards at
 the launch point compare what such a run has found with what the whole of host code computes.
+Where no statement can change a tensor, calls read each tensor once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.frontend.source.kernel_source import KernelSource
+from tilesmith.frontend.source.kernel_source import KernelSource, called_name
 from tilesmith.frontend.source.names import (
     SCOPES,
     declared_globals,
@@ -199,3 +200,33 @@ class _Remover(ast.NodeTransformer):
         if id(node) in self._left_out:
             return ast.copy_location(ast.Pass(), node)
         return self.generic_visit(node)
+
+
+_LEAVING = frozenset({
+    "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty",
+    "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones", "ones_like",
+    "promote_types", "register_block_size", "reshape", "size", "specialize", "stride", "view",
+    "zeros", "zeros_like",
+})  # fmt: skip
+"""Functions of torch and of the language, and methods, that change no tensor there is."""
+_LEAVING_PLAIN = frozenset({"float", "int", "len", "max", "min"})
+_MODULES = frozenset({"hl", "math", "tilesmith", "torch"})
+
+
+def leaves_tensors(source: KernelSource) -> bool:
+    """Whether host code leaves memory and sizes of all arguments as they are until the launch."""
+    nodes = [node for statement in source.before for node in ast.walk(statement)]
+    own = {*parameter_names(source.tree), *source.names_before.bound} | _MODULES
+    assigned = [node for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))]
+    return all(isinstance(node.ctx, ast.Load) for node in assigned) and all(
+        _is_leaving(node, own) for node in nodes if isinstance(node, ast.Call)
+    )
+
+
+def _is_leaving(call: ast.Call, own: set[str]) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id in _LEAVING_PLAIN and call.func.id not in own
+    root: ast.expr = call.func
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id in own and called_name(call) in _LEAVING
