@@ -47,7 +47,7 @@ def test_texts_are_as_recorded(topic, golden):
 def test_the_lists_hold_every_class_defined():
     defined = {
         name
-        for file in DIAGNOSTICS.glob("*.py")
+        for file in DIAGNOSTICS.rglob("*.py")
         if file.name != "logs.py"
         for name in re.findall(r"^class (\w+)\((?!NamedTuple)", file.read_text(), re.MULTILINE)
     }

@@ -43,13 +43,8 @@ from tilesmith.backends.triton.ops.program_ids import (
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
-from tilesmith.backends.triton.warp_roles.module import RoleModule
-from tilesmith.backends.triton.warp_roles.plan import (
-    Refusal,
-    plan_roles,
-    take_factors_out_of_maxima,
-)
-from tilesmith.backends.triton.warp_roles.protocol import REGISTERS, WARPS_PER_GROUP
+from tilesmith.backends.triton.warp_roles.module import emit_roles
+from tilesmith.backends.triton.warp_roles.plan import take_factors_out_of_maxima
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
@@ -94,68 +89,45 @@ def emit(
 
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
+    version = triton_version or _installed_version()
     if schedule.form == WARP_ROLES:
-        return _emit_roles(function, schedule, triton_version or _installed_version())
+        text, needs, options = emit_roles(function, schedule, RULES, version)
+        options |= _fusion(function, schedule, version)
+        artifact = _artifact(spelling.Spelling(function, schedule), needs, options)
+        return replace(artifact, source=f"{text}\n\n{_launch_text(artifact)}")
     emitter = Emitter(function, schedule, RULES)
-    emitter.triton_version = triton_version or _installed_version()
+    emitter.triton_version = version
     with emitter.writer.indented():
         emit_body(emitter)
-    names, needs = emitter.spelling.parameter_names, emitter.spelling.needs
-    host = _HostExpressions(names, emitter.uses.defining, schedule.symbols)
+    artifact = _artifact(emitter.spelling, emitter.spelling.needs, _options(emitter))
+    return replace(artifact, source=_source(artifact, emitter))
+
+
+def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str, Any]) -> Artifact:
+    """The launch contract of a function whose body is emitted; no source yet."""
+    function, schedule, parameter_names = names.function, names.schedule, names.parameter_names
+    host = _HostExpressions(parameter_names, definitions(function.body), schedule.symbols)
     grid = _launch_grid(function, schedule, host)
     used = needs.parameters | host.used
     parameters = [p for p in function.parameters if p.value in used]
-    artifact = Artifact(
-        name=f"_{spelling.identifier(function.name).lstrip('_')}",
+    return Artifact(
+        name=spelling.device_name(function),
         source="",
-        parameters=tuple(launch_parameter(p, names[p.value]) for p in parameters),
+        parameters=tuple(launch_parameter(p, parameter_names[p.value]) for p in parameters),
         constexprs=tuple(needs.constexprs.items()),
         grid=grid,
-        options=_options(emitter),
+        options=options,
         target=schedule.target,
         backend=NAME,
         descriptions=tuple(replace(item, name=name) for item, name in needs.descriptions.items()),
         least_sms=LEAST_SMS_FOR_GROUPS if find_tickets(function) is not None else 0,
     )
-    return replace(artifact, source=_source(artifact, emitter))
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
     """Counters for programs that wait; for warps with roles, maxima that need no factors."""
     is_roles = schedule.form == WARP_ROLES
     return take_factors_out_of_maxima(function) if is_roles else add_counter(function)
-
-
-def _emit_roles(
-    function: Function, schedule: Schedule, triton_version: tuple[int, int]
-) -> Artifact:
-    """The module of a kernel whose warps have roles, in Gluon."""
-    plan = plan_roles(function)
-    if isinstance(plan, Refusal):
-        raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
-    name = f"_{spelling.identifier(function.name).lstrip('_')}"
-    module = RoleModule(function, schedule, plan, RULES, name, triton_version)
-    device_text, names = module.text, spelling.Spelling(function, schedule).parameter_names
-    host = _HostExpressions(names, definitions(function.body), schedule.symbols)
-    descriptions = module.needs.descriptions.items()
-    artifact = Artifact(
-        name=name,
-        source="",
-        parameters=tuple(launch_parameter(p, names[p.value]) for p in function.parameters),
-        constexprs=tuple(module.needs.constexprs.items()),
-        grid=_launch_grid(function, schedule, host),
-        options={
-            "num_warps": WARPS_PER_GROUP,
-            "maxnreg": REGISTERS[module.groups][0],
-            **_fusion(function, schedule, triton_version),
-        },
-        target=schedule.target,
-        backend=NAME,
-        descriptions=tuple(replace(item, name=name) for item, name in descriptions),
-    )
-    tail = SourceWriter()
-    _write_launch(artifact, tail)
-    return replace(artifact, source=f"{device_text}\n\n{tail.text()}")
 
 
 @lru_cache(maxsize=1)
@@ -226,7 +198,7 @@ def _known_bytes(tile: TileType, schedule: Schedule) -> int:
 
 def _source(artifact: Artifact, emitter: Emitter) -> str:
     """The text of the module, from its imports to ``launch``."""
-    needs, writer, tail = emitter.spelling.needs, SourceWriter(), SourceWriter()
+    needs, writer = emitter.spelling.needs, SourceWriter()
     writer.line("import torch")
     writer.line("import triton")
     writer.line("import triton.language as tl")
@@ -249,8 +221,7 @@ def _source(artifact: Artifact, emitter: Emitter) -> str:
         *(f"{name}: tl.constexpr" for name in needs.constexprs),
     ]
     writer.statement(f"def {artifact.name}", device_parameters, tail=":")
-    _write_launch(artifact, tail)
-    return f"{writer.text()}{emitter.writer.text()}\n\n{tail.text()}"
+    return f"{writer.text()}{emitter.writer.text()}\n\n{_launch_text(artifact)}"
 
 
 def _device_parameter(parameter: LaunchParameter) -> str:
@@ -261,8 +232,9 @@ def _device_parameter(parameter: LaunchParameter) -> str:
     return f'{parameter.name}: "{spelling.SIGNATURE_DTYPES[dtype]}"'
 
 
-def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
+def _launch_text(artifact: Artifact) -> str:
     """``launch``: the plain Triton call that runs the kernel on torch tensors."""
+    writer = SourceWriter()
     names = [parameter.name for parameter in artifact.parameters]
     arguments = [*names, *(description.name for description in artifact.descriptions)]
     arguments += [f"{k}={_in_module(v)}" for k, v in artifact.constexprs]
@@ -284,6 +256,7 @@ def _write_launch(artifact: Artifact, writer: SourceWriter) -> None:
         trailing = "," if len(artifact.grid) == 1 else ""
         writer.line(f"grid = ({', '.join(map(_in_module, artifact.grid))}{trailing})")
         writer.statement(f"{artifact.name}[grid]", arguments)
+    return writer.text()
 
 
 _HOST_FUNCTIONS: dict[str, Callable[..., spelling.Expr]] = {

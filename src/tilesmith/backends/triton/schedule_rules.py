@@ -34,18 +34,14 @@ from tilesmith.backends.triton.heuristics.several_grids import (
 )
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
-from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
-from tilesmith.backends.triton.warp_roles.copies import fits_form
-from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
-from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
-from tilesmith.backends.triton.warp_roles.rules import WarpRoleRules
+from tilesmith.backends.triton.warp_roles.offer import RoleOffers
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.model.estimates import Device
-from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, first_answer
+from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
     MAX_SEARCHED_BLOCK,
     KernelSlots,
@@ -54,10 +50,6 @@ from tilesmith.schedule.space.sizes import (
 )
 from tilesmith.targets import Target
 
-HOPPER = 90
-LEAST_ROLE_ROWS = 64
-LEAST_ROLE_GAIN = 0.8
-"""Of the time that is predicted without roles, which is too short for chained products."""
 MAX_TILE_ELEMENTS = 1 << 20
 """The most elements that Triton allows in one tile."""
 PROGRAMS_PER_SM = 64
@@ -212,7 +204,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(ConfigConditions):
+class TritonRules(RoleOffers):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
@@ -261,44 +253,13 @@ class TritonRules(ConfigConditions):
         return _variants(kernel, seed) if isinstance(seed, GpuSeed) else ()
 
     @override
-    def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
-        """Warps with roles, where the device has what they need and the kernel lets them."""
-        plan = self._plan_roles(kernel)
-        if plan is None or isinstance(plan, Refusal):
-            return {}
-        return {WARP_ROLES: WarpRoleRules(self.target, self.sizes, plan)}
-
-    @override
-    def missing_ways(self, kernel: TargetedKernel) -> dict[str, str]:
-        plan = self._plan_roles(kernel)
-        return {WARP_ROLES: str(plan)} if isinstance(plan, Refusal) else {}
-
-    def _plan_roles(self, kernel: TargetedKernel) -> RolePlan | Refusal | None:
-        """None where nobody would expect them: on other devices, and without products."""
-        is_hopper = self.target.kind == "cuda" and self.target.capability == HOPPER
-        if not is_hopper or not kernel.facts.matmuls:
-            return None
-        plan = plan_roles(kernel.outline.function)
-        return plan if isinstance(plan, Refusal) else fits_form(kernel, plan) or plan
-
-    @override
-    def least_gain(self, name: str) -> float:
-        """Warps with roles were faster wherever both were timed, so they need no margin."""
-        return LEAST_ROLE_GAIN if name == WARP_ROLES else super().least_gain(name)
-
-    @override
     def may_be_first_form(self, name: str, facts: Facts) -> bool:
         """An exchange may be a default where it was seen to run and to gain.
 
         That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
         """
-        if name == WARP_ROLES:
-            # Products alone are as fast without roles, and few rows fill no group.
-            chained = facts.attention
-            rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROLE_ROWS)
-            return rows >= LEAST_ROLE_ROWS
         if name != "exchange":
-            return True
+            return super().may_be_first_form(name, facts)
         products = facts.matmuls
         is_known = all(f.itemsize == (2 if f.uses_tensor_cores else 4) for f in products)
         return self.target.kind == "cuda" and is_known

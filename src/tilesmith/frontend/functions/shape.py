@@ -206,9 +206,7 @@ def expand(x: TileValue, *sizes: Any) -> TileValue:
 def flatten(x: TileValue, start_dim: int = 0, end_dim: int = -1) -> TileValue:
     """Merge neighbouring axes into one."""
     first, last = (resolve_axis(x, d, "flatten") for d in (start_dim, end_dim))
-    merged = ONE
-    for dim in x.tile.shape[first : last + 1]:
-        merged = merged * dim
+    merged = prod(x.tile.shape[first : last + 1], start=ONE)
     return _merged(x, (*x.tile.shape[:first], merged, *x.tile.shape[last + 1 :]))
 
 
@@ -276,7 +274,7 @@ def _divide(shape: Shape, wanted: Sequence[Dim | None]) -> Shape | None:
     left = [Dim(tuple(reversed(d.factors))) for d in reversed(back.rest())]
     found = [*before]
     if missing < len(wanted):
-        found.append(_product(left))
+        found.append(prod(left, start=ONE))
     elif left:
         return None
     found.extend(None if dim is None else Dim(dim.factors[::-1]) for dim in reversed(after))
@@ -284,18 +282,11 @@ def _divide(shape: Shape, wanted: Sequence[Dim | None]) -> Shape | None:
     return complete if len(complete) == len(found) else None
 
 
-def _product(dims: Sequence[Dim]) -> Dim:
-    total = ONE
-    for dim in dims:
-        total = total * dim
-    return total
-
-
 class _Factors:
     """The factors of a shape, taken from the front. Neighbouring constants count as one."""
 
     def __init__(self, shape: Shape) -> None:
-        self._left = list(_product(shape).factors)
+        self._left = list(prod(shape, start=ONE).factors)
 
     def rest(self) -> Shape:
         """What was not taken."""
@@ -303,9 +294,8 @@ class _Factors:
 
     def take(self, dim: Dim) -> Dim | None:
         """The dimension of these factors at the front, in their order there."""
-        symbols, constant = list(dim.symbols), 1
-        for factor in dim.factors:
-            constant *= factor if isinstance(factor, int) else 1
+        symbols = list(dim.symbols)
+        constant = prod(factor for factor in dim.factors if isinstance(factor, int))
         taken = ONE
         while symbols or constant != 1:
             factor = self._left[0] if self._left else None

@@ -164,6 +164,11 @@ class Needs:
     """Tensors described to the hardware, each with the name of its argument."""
 
 
+def device_name(function: Function) -> str:
+    """What the launched function of a module is called."""
+    return f"_{identifier(function.name).lstrip('_')}"
+
+
 class Spelling:
     """Names and sizes. Everything that is spelled is noted in ``needs``."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.spelling import Needs, triton_dtype
+from tilesmith.backends.triton.emission.spelling import Needs, device_name, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
@@ -31,7 +32,7 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_scalars,
     emit_turns,
 )
-from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
     BARRIER_FUNCTIONS,
@@ -42,7 +43,7 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     Ring,
     find_rings,
 )
-from tilesmith.exc import InvalidConfig
+from tilesmith.exc import InternalError, InvalidConfig
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Value
@@ -64,6 +65,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 """
+
+
+def emit_roles(
+    function: Function, schedule: Schedule, rules: Rules, triton_version: tuple[int, int]
+) -> tuple[str, Needs, dict[str, Any]]:
+    """The device functions in Gluon, what they refer to, and how they are launched."""
+    plan = plan_roles(function)
+    if isinstance(plan, Refusal):
+        raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
+    module = RoleModule(function, schedule, plan, rules, device_name(function), triton_version)
+    text, needs = module.text, module.needs
+    needs.parameters |= {parameter.value for parameter in function.parameters}
+    return text, needs, {"num_warps": WARPS_PER_GROUP, "maxnreg": REGISTERS[module.groups][0]}
 
 
 @dataclass

@@ -1,0 +1,56 @@
+"""Which kernels are offered the form with warp roles, and for which it may be the default."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.copies import fits_form
+from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
+from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
+from tilesmith.schedule.facts.fact_set import Facts
+from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
+
+HOPPER = 90
+LEAST_ROWS = 64
+LEAST_GAIN = 0.8
+"""Of the time that is predicted without roles, which is too short for chained products."""
+
+
+class RoleOffers(ConfigConditions):
+    """Which kernels may run with warp roles, and which do unless told otherwise."""
+
+    @override
+    def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
+        """Warps with roles, where the device has what they need and the kernel lets them."""
+        plan = self._plan_roles(kernel)
+        if plan is None or isinstance(plan, Refusal):
+            return {}
+        return {FORM: WarpRoleRules(self.target, self.sizes, plan)}
+
+    @override
+    def missing_ways(self, kernel: TargetedKernel) -> dict[str, str]:
+        plan = self._plan_roles(kernel)
+        return {FORM: str(plan)} if isinstance(plan, Refusal) else {}
+
+    def _plan_roles(self, kernel: TargetedKernel) -> RolePlan | Refusal | None:
+        """None where nobody would expect them: on other devices, and without products."""
+        is_hopper = self.target.kind == "cuda" and self.target.capability == HOPPER
+        if not is_hopper or not kernel.facts.matmuls:
+            return None
+        plan = plan_roles(kernel.outline.function)
+        return plan if isinstance(plan, Refusal) else fits_form(kernel, plan) or plan
+
+    @override
+    def least_gain(self, name: str) -> float:
+        """Warps with roles were faster wherever both were timed, so they need no margin."""
+        return LEAST_GAIN if name == FORM else super().least_gain(name)
+
+    @override
+    def may_be_first_form(self, name: str, facts: Facts) -> bool:
+        """Products alone are as fast without roles, and few rows fill no group."""
+        if name != FORM:
+            return super().may_be_first_form(name, facts)
+        chained = facts.attention
+        rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROWS)
+        return rows >= LEAST_ROWS
