@@ -13,7 +13,6 @@ from typing import TextIO
 
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.diagnostics.operators.operator_errors import GradientNotAvailable
 
 
 class TensorOperationInWrapper(BaseWarning):
@@ -49,9 +48,12 @@ class IndicesFormProduct(BaseWarning):
 class GradientDropped(BaseWarning):
     """An argument requires a gradient, and the kernel has none."""
 
-    message = GradientNotAvailable.message
+    message = "`{argument}` requires a gradient, but kernel `{function}` has no backward"
     note = "its results are constants for autograd; missing_gradient='error' refuses such calls"
-    fix = GradientNotAvailable.fix
+    fix = (
+        "give it one: {function}.register_backward(...); or call it under torch.no_grad(), or with "
+        "`{argument}.detach()`"
+    )
 
 
 class NondeterministicResult(BaseWarning):

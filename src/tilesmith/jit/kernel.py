@@ -20,7 +20,6 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.function_protocol.defined_kernel import DefinedKernel
 from tilesmith.jit.function_protocol.objects import KernelMethod, P, R, TypedKernel
 from tilesmith.jit.graphs.host import GraphHost
 from tilesmith.jit.graphs.kernel import GraphKernel
@@ -29,6 +28,7 @@ from tilesmith.jit.runners import check_modes
 from tilesmith.jit.specialization_key import check_devices, check_layouts, find_device
 from tilesmith.jit.staging.kernel import BoundStages, StagedKernel, find_staged
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.jit.visible.defined_kernel import DefinedKernel
 from tilesmith.jit.visible.description import DescribedKernel
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-import tilesmith.exc as errors
+from tilesmith.diagnostics.operators import operator_errors as errors
 from tilesmith.operators.operator import (
     NAMESPACE,
     NOT_IN_TRANSFORMS,

@@ -15,10 +15,10 @@ from typing_extensions import ParamSpec, Unpack
 
 import tilesmith.exc as errors
 from tilesmith.jit.bound_kernel import BoundKernel
-from tilesmith.jit.function_protocol.defined_kernel import as_configs
 from tilesmith.jit.function_protocol.signature import is_method
 from tilesmith.jit.kernel import Kernel, MethodKernel
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.jit.visible.defined_kernel import as_configs
 from tilesmith.keywords import SettingKeywords
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings

@@ -1,1 +1,1 @@
-"""What others see of kernels: profilers, notebooks, and torch where it asks for determinism."""
+"""What others see of kernels: users, profilers, notebooks, torch where it wants determinism."""

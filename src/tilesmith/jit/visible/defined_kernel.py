@@ -1,4 +1,4 @@
-"""What a kernel is by its definition: assigned settings and configs, copies and pickles."""
+"""What users see of a kernel by its definition: attributes they may set, copies and pickles."""
 
 from __future__ import annotations
 
