@@ -13,21 +13,20 @@ from dataclasses import dataclass, field, replace
 
 from tilesmith.backends.cpu.dots.shapes import padded_shape, vector_lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
+from tilesmith.backends.cpu.llvm.lanes import Lane, Lanes
 from tilesmith.backends.cpu.llvm.registers import (
     INDEX,
     POINTER,
     LType,
     Register,
     index,
-    memory_element,
     parameters,
 )
-from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir.elements import Element, Tensor, Tile, Variable
 from tilesmith.backends.cpu.loop_ir.statements import Kernel
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedTensor
 from tilesmith.backends.cpu.math.casts import cast
+from tilesmith.backends.cpu.positions.memory import Buffer
 from tilesmith.dtypes import F64, I64, DType
 from tilesmith.ir.types import Dim, Extent
 from tilesmith.schedule.schedule import CpuOptions
@@ -70,30 +69,6 @@ class Scratch:
         """At the function's end."""
         for pointer in self._on_heap:
             self._builder.call_void("free", pointer)
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A tile in memory of its own. ``dtype`` is what its elements are held as.
-
-    Rows along ``whole_axis`` have room for whole vectors of ``lanes``: the last needs no mask.
-    """
-
-    pointer: Register
-    strides: tuple[Register, ...]
-    dtype: DType
-    whole_axis: int | None = None
-    lanes: int = 1
-
-    @property
-    def element(self) -> str:
-        """The LLVM type of an element."""
-        return memory_element(self.dtype)
-
-    @property
-    def elements(self) -> Elements:
-        """The memory itself."""
-        return Elements(self.pointer, self.element)
 
 
 def pad(builder: Builder, lengths: list[Register], lanes: int, dtype: DType) -> list[Register]:
@@ -293,24 +268,3 @@ def _take_turns(builder: Builder, body: str, arguments: Register, count: Registe
         return following()
 
     builder.repeat(lambda state: builder.compare("slt", state[0], count), step, following())
-
-
-def lanes_in(
-    context: Context, place: ir.TilePlace, position: Place, *, is_written: bool = False
-) -> Lanes:
-    """The lanes that touch a tile: all of them where its rows have room for whole vectors.
-
-    Masked stores are slow to be read again. What lies behind the end of a row does not matter;
-    behind the end of a partial tile of a block lie elements that a loop may carry, though.
-    """
-    buffer = context.function.buffers[place.tile]
-    is_fitting = context.lanes.width <= buffer.lanes and buffer.elements.has_neighbours(position)
-    if buffer.whole_axis is None or not is_fitting:
-        return context.lanes
-    if is_written and place.tile.shape[buffer.whole_axis].constant is None:
-        return context.lanes
-    at = place.positions[buffer.whole_axis]
-    # Vectors begin at multiples of their length along a loop, but not where something else says.
-    lane = context.loops.get(at.axis) if isinstance(at, ir.LoopIndex) else None
-    moves = isinstance(lane, Strided) and lane.step.constant == 1
-    return Lanes(context.lanes.width) if moves else context.lanes

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from tilesmith.backends.cpu.emission.context import Context, lanes_in
+from tilesmith.backends.cpu.emission.context import Context
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
@@ -35,7 +35,7 @@ from tilesmith.backends.cpu.loop_ir.statements import (
 )
 from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
-from tilesmith.backends.cpu.positions.memory import read
+from tilesmith.backends.cpu.positions.memory import is_inside, read
 from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
 
 
@@ -115,7 +115,7 @@ def write_tile(
     stored = to_memory(context.builder, buffer.dtype, value)
     if position is None:
         position = tile_position(context, place)
-    among = lanes_in(context, place, position, is_written=True)
+    among = buffer.lanes_in(place, position, context.lanes, context.loops, is_written=True)
     lanes.write(context.builder, buffer.elements, position, stored, among)
 
 
@@ -165,7 +165,8 @@ def _read_tile(context: Context, element: ir.ReadTile) -> Lane:
         (memory, position), dtype = address_of(context, place), place.tensor.type.dtype
     else:
         buffer, position = context.function.buffers[place.tile], tile_position(context, place)
-        memory, dtype, among = buffer.elements, buffer.dtype, lanes_in(context, place, position)
+        memory, dtype = buffer.elements, buffer.dtype
+        among = buffer.lanes_in(place, position, context.lanes, context.loops)
     found = lanes.read(context.builder, memory, position, among)
     return to_register(context.builder, dtype, found)
 
@@ -307,15 +308,11 @@ def _where(context: Context, access: ir.Access, position: Place) -> Register | N
 
     A stray element could end the process. Of runtime sizes the memory is not known.
     """
-    mask, tensor, builder = mask_of(context, access), access.tensor.type, context.builder
-    extents = [*zip(tensor.shape, tensor.strides)]
-    is_known = access.base is None and all(isinstance(e, int) for pair in extents for e in pair)
-    if not (access.is_confined and is_known):
+    mask, builder, width = mask_of(context, access), context.builder, context.lanes.width
+    is_confined = access.is_confined and access.base is None
+    inside = is_inside(builder, access.tensor.type, position, width) if is_confined else None
+    if inside is None:
         return mask
-    count = 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
-    width = context.lanes.width
-    places = lanes.to_vector(builder, position, INDEX, width)
-    inside = builder.compare("ult", places, builder.splat(index(count), width))
     return inside if mask is None else builder.binary("and", builder.splat(mask, width), inside)
 
 

@@ -15,7 +15,6 @@ from tilesmith.backends.cpu.emission import products
 from tilesmith.backends.cpu.emission import whole_tiles as lines
 from tilesmith.backends.cpu.emission.context import (
     RANGE_PARAMETERS,
-    Buffer,
     Context,
     begin_function,
     emit_parallel,
@@ -36,7 +35,12 @@ from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.loop_ir.elements import Tile, Variable
 from tilesmith.backends.cpu.loop_ir.statements import Grid, Kernel, LoopAxis
 from tilesmith.backends.cpu.math.casts import HALF_CONVERSIONS
-from tilesmith.backends.cpu.positions.memory import count_lanes, find_lane_axes
+from tilesmith.backends.cpu.positions.memory import (
+    Buffer,
+    count_lanes,
+    find_lane_axes,
+    find_strides,
+)
 
 State = tuple[Register, ...]
 
@@ -250,12 +254,8 @@ def _buffer(context: Context, tile: Tile, innermost: int | None) -> Buffer:
             lanes = count_lanes(lengths[innermost].constant, lanes)
             raised = builder.add(lengths[innermost], index(lanes - 1))
             lengths[innermost] = builder.round_down(raised, lanes)
-        strides, step = dict[int, Register](), index(1)
-        first = [] if innermost is None else [innermost]
-        for axis in first + [n for n in reversed(range(len(lengths))) if n not in first]:
-            strides[axis], step = step, builder.multiply(step, lengths[axis])
-        size = builder.multiply(step, index(tile.held_as.itemsize))
+        strides, count = find_strides(builder, lengths, innermost)
+        size = builder.multiply(count, index(tile.held_as.itemsize))
     known = size.constant
     pointer = scratch.take_runtime(size) if known is None else scratch.take(known)
-    in_order = tuple(strides[axis] for axis in range(len(lengths)))
-    return Buffer(pointer, in_order, tile.held_as, innermost, lanes)
+    return Buffer(pointer, strides, tile.held_as, innermost, lanes)

@@ -16,7 +16,6 @@ from tilesmith.backends.cpu.dots.shapes import DotProblem, View
 from tilesmith.backends.cpu.emission.context import (
     NULL,
     RANGE_PARAMETERS,
-    Buffer,
     Context,
     begin_function,
     emit_parallel,
@@ -33,6 +32,7 @@ from tilesmith.backends.cpu.loop_ir.whole_tiles import (
     Product,
 )
 from tilesmith.backends.cpu.math.casts import round_to
+from tilesmith.backends.cpu.positions.memory import Buffer
 from tilesmith.dtypes import DType
 
 _ALIGNMENT = 64

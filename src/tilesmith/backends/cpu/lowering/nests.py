@@ -20,11 +20,10 @@ from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     find_matrix,
     find_stored,
-    may_leave,
     multiplies_bytes,
     multiplies_tiles,
 )
-from tilesmith.backends.cpu.positions.memory import count_lanes
+from tilesmith.backends.cpu.positions.memory import count_lanes, may_leave
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Joined, Numbered
 from tilesmith.ir.operation import Operation
@@ -87,7 +86,7 @@ class ElementLowering:
             tuple(parts[:count]),
             parts[count] if has_base else None,
             None if op.mask is None else parts[-1],
-            not isinstance(op, Load) and may_leave(op, self.scope.tiles),
+            not isinstance(op, Load) and may_leave(op, self.scope.tiles.definitions),
         )
 
     def place(self, value: Value, coords: Coords) -> ir.TilePlace:

@@ -21,8 +21,8 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     find_stored,
     is_injective,
     is_update,
-    may_leave,
 )
+from tilesmith.backends.cpu.positions.memory import may_leave
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop, While
@@ -205,7 +205,7 @@ def _lone_stores(region: Region, tiles: VirtualTiles) -> list[Store]:
         and op.mask is None
         and groups.count(alias_group(op.tensor)) == 1
         and is_injective(op, tiles)
-        and not may_leave(op, tiles)
+        and not may_leave(op, tiles.definitions)
     ]
 
 

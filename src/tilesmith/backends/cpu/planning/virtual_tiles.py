@@ -15,10 +15,10 @@ from tilesmith.dtypes import BF16, I8, I32
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, Full, Mask, TileIndex
+from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
+from tilesmith.ir.ops.shape import ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Extent, TileType, Value
 from tilesmith.targets import Target
 
@@ -249,18 +249,6 @@ def multiplies_bytes(op: Dot, target: Target) -> bool:
     """Whether a product is one of int8 that takes four steps along k at once."""
     is_of_bytes = op.lhs.tile.dtype == op.rhs.tile.dtype == I8 and op.result.tile.dtype == I32
     return target.has_byte_products and is_of_bytes
-
-
-def may_leave(op: Store | Atomic, tiles: VirtualTiles) -> bool:
-    """Whether an index is computed: by a mistake it could be outside of the tensor's memory."""
-    return any(_is_computed(position, tiles.definitions) for position in op.indices)
-
-
-def _is_computed(position: Value, definitions: Mapping[Value, Operation]) -> bool:
-    op = definitions.get(position)
-    while isinstance(op, (Broadcast, ExpandDims, Reshape)):
-        op = definitions.get(op.x)
-    return op is not None and not isinstance(op, (TileIndex, Arange, Full))
 
 
 def is_injective(op: Store, tiles: VirtualTiles) -> bool:

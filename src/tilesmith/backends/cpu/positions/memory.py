@@ -11,12 +11,21 @@ row, tokens of a page. One load takes a fraction of the time of a gather, so it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
-from tilesmith.backends.cpu.llvm.lanes import Elements, Lanes, Place, Scattered, Strided
-from tilesmith.backends.cpu.llvm.registers import LType, Register, index, lane_numbers, number
+from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Scattered, Strided
+from tilesmith.backends.cpu.llvm.registers import (
+    INDEX,
+    LType,
+    Register,
+    index,
+    lane_numbers,
+    memory_element,
+    number,
+)
 from tilesmith.backends.cpu.loop_ir.elements import (
     LoopIndex,
     ReadTile,
@@ -37,7 +46,12 @@ from tilesmith.backends.cpu.loop_ir.statements import (
     While,
 )
 from tilesmith.backends.cpu.loop_ir.whole_tiles import Product, WholeTile
-from tilesmith.ir.types import next_power_of_2
+from tilesmith.dtypes import DType
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.memory import Atomic, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
+from tilesmith.ir.types import TensorType, Value, next_power_of_2
 
 _ITERATIONS = 8
 """How often a loop is taken to run."""
@@ -61,6 +75,88 @@ def find_lane_axes(block: Block) -> dict[Tile, int]:
     return {
         tile: axis for tile, axis in preferred.items() if tile not in fixed and not tile.is_padded
     }
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tile in memory of its own. ``dtype`` is what its elements are held as.
+
+    Rows along ``whole_axis`` have room for whole vectors of ``lanes``: the last needs no mask.
+    """
+
+    pointer: Register
+    strides: tuple[Register, ...]
+    dtype: DType
+    whole_axis: int | None = None
+    lanes: int = 1
+
+    @property
+    def element(self) -> str:
+        """The LLVM type of an element."""
+        return memory_element(self.dtype)
+
+    @property
+    def elements(self) -> Elements:
+        """The memory itself."""
+        return Elements(self.pointer, self.element)
+
+    def lanes_in(
+        self,
+        place: TilePlace,
+        position: Place,
+        among: Lanes,
+        loops: Mapping[int, Lane],
+        *,
+        is_written: bool = False,
+    ) -> Lanes:
+        """Those that touch the tile: all of them where its rows have room for whole vectors.
+
+        Masked stores are slow to be read again. What lies behind the end of a row does not matter;
+        behind the end of a partial tile of a block lie elements that a loop may carry, though.
+        """
+        is_fitting = among.width <= self.lanes and self.elements.has_neighbours(position)
+        if self.whole_axis is None or not is_fitting:
+            return among
+        if is_written and place.tile.shape[self.whole_axis].constant is None:
+            return among
+        at = place.positions[self.whole_axis]
+        # Vectors begin at multiples of their length along a loop, not where something else says.
+        lane = loops.get(at.axis) if isinstance(at, LoopIndex) else None
+        moves = isinstance(lane, Strided) and lane.step.constant == 1
+        return Lanes(among.width) if moves else among
+
+
+def find_strides(
+    builder: Builder, lengths: list[Register], innermost: int | None
+) -> tuple[tuple[Register, ...], Register]:
+    """The strides of a tile in memory of its own, and how many elements it has room for."""
+    strides, step = dict[int, Register](), index(1)
+    first = [] if innermost is None else [innermost]
+    for axis in first + [n for n in reversed(range(len(lengths))) if n not in first]:
+        strides[axis], step = step, builder.multiply(step, lengths[axis])
+    return tuple(strides[axis] for axis in range(len(lengths))), step
+
+
+def may_leave(op: Store | Atomic, definitions: Mapping[Value, Operation]) -> bool:
+    """Whether an index is computed: by a mistake it could be outside of the tensor's memory."""
+    return any(_is_computed(position, definitions) for position in op.indices)
+
+
+def _is_computed(position: Value, definitions: Mapping[Value, Operation]) -> bool:
+    op = definitions.get(position)
+    while isinstance(op, (Broadcast, ExpandDims, Reshape)):
+        op = definitions.get(op.x)
+    return op is not None and not isinstance(op, (TileIndex, Arange, Full))
+
+
+def is_inside(builder: Builder, tensor: TensorType, position: Place, width: int) -> Register | None:
+    """Which lanes lie in the memory of a tensor; None where that is not known: of runtime sizes."""
+    extents = [*zip(tensor.shape, tensor.strides)]
+    if not all(isinstance(extent, int) for pair in extents for extent in pair):
+        return None
+    count = 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
+    places = lanes.to_vector(builder, position, INDEX, width)
+    return builder.compare("ult", places, builder.splat(index(count), width))
 
 
 def count_lanes(length: int | None, most: int) -> int:
