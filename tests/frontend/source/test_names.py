@@ -11,8 +11,8 @@ import torch
 
 from tilesmith.frontend.source.names import (
     bound_names,
-    changed_names,
     definitely_bound,
+    find_names,
     globals_read,
     is_library,
     read_names,
@@ -58,7 +58,8 @@ def test_the_first_place_of_a_name_is_kept() -> None:
     ],
 )
 def test_objects_that_get_other_items_are_changed(text: str, changed: list[str]) -> None:
-    assert list(changed_names(body(text))) == changed
+    found = find_names(body(text))
+    assert list({**found.bound, **found.changed}) == changed
 
 
 def test_names_bound_in_branches_and_loops_may_be_unbound() -> None:

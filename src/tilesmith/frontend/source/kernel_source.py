@@ -68,10 +68,7 @@ class KernelSource:
         return find_names(self.after)
 
     def fresh(self) -> KernelSource:
-        """The same source with a tree of its own.
-
-        To be changed (parsing is cheaper than copying).
-        """
+        """The same source with a tree to be changed (parsing is cheaper than copying)."""
         return replace(self, tree=parse_text(self.text, self.function))
 
     @property

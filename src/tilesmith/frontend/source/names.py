@@ -105,12 +105,6 @@ def bound_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
     return find_names(nodes).bound
 
 
-def changed_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
-    """Names the nodes bind, or whose items they change, with the first place of each."""
-    found = find_names(nodes)
-    return {**found.bound, **{k: v for k, v in found.changed.items() if k not in found.bound}}
-
-
 def read_names(nodes: Iterable[ast.AST]) -> dict[str, ast.AST]:
     """Names the nodes read from their own scope, with the first place of each."""
     return find_names(nodes).read

@@ -80,7 +80,7 @@ class SplitKernel:
             return None
         source = self.source.fresh()
         leave_out(find_effects(source, plain), source)
-        return _compile(_host_tree(source, self.captured), source.file, source.tree.name)
+        return _host_code(source, self.captured)
 
     def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
         """Device code as a function of the captured names, over globals plus ``overrides``."""
@@ -101,7 +101,7 @@ def split_kernel(source: KernelSource) -> SplitKernel:
     captured = _captured_names(source)
     # One tree is enough for both: host code takes the statements around the loops.
     fresh = source.fresh()
-    host = _compile(_host_tree(fresh, captured), source.file, source.name)
+    host = _host_code(fresh, captured)
     device = _compile(_device_tree(fresh, captured), source.file, source.name)
     return SplitKernel(source, captured, host, device)
 
@@ -131,7 +131,7 @@ def compile_function(tree: ast.FunctionDef, body: list[ast.stmt], source: Kernel
     return _compile(function, source.file, source.name)
 
 
-def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:
+def _host_code(source: KernelSource, captured: tuple[str, ...]) -> CodeType:
     """Host code with one launch point; uses up the statements around the loops."""
     launch = statement_at(source.loops[0], f"{LAUNCH}({', '.join(captured)})")
     known = {*names.parameter_names(source.tree), *names.definitely_bound(source.before)}
@@ -144,10 +144,7 @@ def _host_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionD
         on_device(statements, source.function.__globals__, f"{LAUNCH}.device")
         for statements in (source.before, source.after)
     )
-    body = [*defaults, *before, launch, *after]
-    tree = _plain_function(source.tree, source.tree.name, body)
-    tree.args.args.insert(0, ast.arg(LAUNCH))
-    return tree
+    return compile_function(source.tree, [*defaults, *before, launch, *after], source)
 
 
 def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.FunctionDef:

@@ -10,7 +10,6 @@ import torch
 
 from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.source.kernel_source import KernelSource, called_name
-from tilesmith.frontend.source.names import changed_names
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
@@ -112,7 +111,8 @@ def _session(configs: Sequence[Config], device: Any) -> HostSession:
 
 def written_names(source: KernelSource) -> frozenset[str]:
     """Host names whose elements device code stores to, or hands to a function that may."""
-    return frozenset(changed_names(source.loops)) | frozenset(_names_given(source.loops))
+    found = source.loop_names
+    return frozenset({*found.bound, *found.changed, *_names_given(source.loops)})
 
 
 def _names_given(statements: Iterable[ast.stmt]) -> Iterable[str]:
