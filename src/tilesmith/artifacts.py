@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilesmith.code_files.entries import write_once
+from tilesmith.code_files.trust import code_folder
 from tilesmith.diagnostics.logs import topic_log
 from tilesmith.targets import Target
 
@@ -151,20 +153,14 @@ class Artifact:
 def module_path(artifact: Artifact, directory: Path) -> Path:
     """Where ``write_module`` saves an artifact."""
     digest = sha256(artifact.source.encode()).hexdigest()[:16]
-    return directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
+    return code_folder(directory) / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
 
 
 def write_module(artifact: Artifact, directory: Path) -> Path:
     """Save the artifact's source under a name derived from its content."""
     path = module_path(artifact, directory)
-    is_there = path.exists()
+    is_there = write_once(path, artifact.source)
     CACHE.info("module %s %s", path, "is there" if is_there else "is written")
-    if not is_there:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Several processes may write the same file: each writes its own and renames it.
-        scratch = path.with_suffix(f".{id(artifact)}.tmp")
-        scratch.write_text(artifact.source)
-        scratch.replace(path)
     return path
 
 

@@ -13,6 +13,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles": (12, 2_350),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
+    "tilesmith/code_files": (3, 300),
     "tilesmith/compiler": (7, 1_250),
     "tilesmith/diagnostics": (9, 1_750),
     "tilesmith/frontend": (54, 12_600),
@@ -41,8 +42,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_600,
-    "files in src": 457,
+    "lines in src": 87_800,
+    "files in src": 460,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

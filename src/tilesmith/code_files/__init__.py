@@ -1,0 +1,1 @@
+"""Files of code on the disk: whom to trust with them, which of them to keep."""
