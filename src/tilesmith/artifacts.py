@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
 from math import prod
 from pathlib import Path
-from secrets import token_hex
 from types import ModuleType
 from typing import Any
 
 from tilesmith.diagnostics.logs import topic_log
+from tilesmith.disk.entries import write_once
+from tilesmith.disk.trust import code_folder
 from tilesmith.targets import Target
 
 CACHE = topic_log("cache")
@@ -153,30 +153,14 @@ class Artifact:
 def module_path(artifact: Artifact, directory: Path) -> Path:
     """Where ``write_module`` saves an artifact."""
     digest = sha256(artifact.source.encode()).hexdigest()[:16]
-    return directory / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file so that readers see the old or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Others may read it as far as the user's umask lets them, unlike what tempfile makes.
-    scratch = path.with_name(f".{path.name[:80]}.{os.getpid()}-{token_hex(4)}")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
+    return code_folder(directory) / "modules" / f"{artifact.name.lstrip('_')}_{digest}.py"
 
 
 def write_module(artifact: Artifact, directory: Path) -> Path:
     """Save the artifact's source under a name derived from its content."""
     path = module_path(artifact, directory)
-    is_there = path.exists()
+    is_there = write_once(path, artifact.source)
     CACHE.info("module %s %s", path, "is there" if is_there else "is written")
-    if not is_there:
-        # Several processes may write the same file.
-        replace_file(path, artifact.source)
     return path
 
 

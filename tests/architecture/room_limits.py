@@ -16,6 +16,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/compiler": (7, 1_250),
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 61),
+    "tilesmith/disk": (4, 330),
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/source/rewriting": (5, 670),
     "tilesmith/gradients": (26, 5_767),
@@ -42,8 +43,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_600,
-    "files in src": 461,
+    "lines in src": 87_800,
+    "files in src": 465,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

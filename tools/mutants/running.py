@@ -199,9 +199,16 @@ RUNTIME = (
     Mutant(
         "damaged objects of the right length are loaded",
         "runtime",
-        "return content if is_whole and sha256(content).digest() == checksum else None",
-        "return content if is_whole else None",
+        "return _HEAD.pack(_MAGIC, digest, len(content), sha256(content).digest())",
+        "return _HEAD.pack(_MAGIC, digest, len(content), bytes(32))",
         ("test_a_damaged_entry_is_made_again_and_mended",),
+    ),
+    Mutant(
+        "an object of another kernel under this name is loaded",
+        "runtime",
+        "digest = sha256(key.encode()).digest()",
+        "digest = bytes(32)",
+        ("test_the_object_of_another_kernel_under_this_name_is_not_run",),
     ),
     Mutant(
         "objects are found by the beginning of their text",

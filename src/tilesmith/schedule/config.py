@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cas
 
 from typing_extensions import Self, Unpack, override
 
-from tilesmith.artifacts import replace_file
+from tilesmith.disk.writing import replace_file
 from tilesmith.exc import (
     InvalidConfig,
     InvalidConfigKeys,
@@ -357,7 +357,7 @@ class Config(Mapping[str, Any]):
 
     def save(self, path: str | Path) -> None:
         """Write the Config as JSON; a reader never sees a half-written file."""
-        replace_file(Path(path), self.to_json())
+        replace_file(Path(path), self.to_json().encode())
 
     @staticmethod
     def load(path: str | Path) -> Config:

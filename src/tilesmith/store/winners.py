@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
-from tilesmith.artifacts import replace_file
+from tilesmith.disk.writing import replace_file
 from tilesmith.schedule.config import Config
 from tilesmith.store.key import StoreKey, now_text, safe_name
 
@@ -218,7 +218,7 @@ class Winners:
     def export(self, path: str | Path, kernel: str | None = None) -> int:
         """Write winners to one file; how many."""
         entries = {winner.digest: winner for winner in self.entries(kernel)}
-        replace_file(Path(path), write_text(entries))
+        replace_file(Path(path), write_text(entries).encode())
         return len(entries)
 
     def import_(self, path: str | Path) -> ImportSummary:
@@ -250,7 +250,7 @@ class Winners:
         with FileLock(self.folder / ".lock", timeout=LOCK_TIMEOUT_S):
             entries = change(self._read(path, is_replaced=True))
             if entries:
-                replace_file(path, write_text(entries))
+                replace_file(path, write_text(entries).encode())
             else:
                 path.unlink(missing_ok=True)
 

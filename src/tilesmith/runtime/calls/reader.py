@@ -25,7 +25,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from tilesmith.artifacts import LaunchParameter
-from tilesmith.runtime.native.machine_code import ObjectCache, object_key
+from tilesmith.disk.entries import ObjectCache, object_key
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
@@ -178,7 +178,7 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     # What machine code is for: the interpreter's version, its build, the machine.
     abi = f"{sys.implementation.cache_tag} {sysconfig.get_config_var('SOABI')} {sys.platform}"
     key = object_key([*texts, abi, *_FLAGS])
-    content = ObjectCache(cache_dir / "native").get(key, lambda: _compile(compiler))
+    content = ObjectCache(cache_dir).get(key, lambda: _compile(compiler))
     module: Any = _load(content)
     if not module.use(exchange, _TYPES):
         raise CannotBuildError("DLPack's C exchange API has another version")

@@ -75,7 +75,11 @@ def load_artifact(artifact: Artifact, cache_dir: Path) -> Entry:
             operation=f"running code for {artifact.target} on a machine with {host.arch}",
             backend="cpu",
         )
-    return process_loader().load(compile_artifact(artifact, cache_dir), artifact.name)
+    try:
+        return process_loader().load(compile_artifact(artifact, cache_dir), artifact.name)
+    except errors.InternalError:  # what is on the disk may be whole and still not fit
+        content = compile_artifact(artifact, cache_dir, is_new=True)
+        return process_loader().load(content, artifact.name)
 
 
 @cache

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import struct
-import tempfile
 import threading
-from collections.abc import Callable, Iterable
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
+from tilesmith.disk.entries import ObjectCache, object_key
 from tilesmith.targets import Target
 
-CACHE, COMPILE = topic_log("cache"), topic_log("compile")
+COMPILE = topic_log("compile")
 OPTIMIZATION_LEVEL = 2
 """Of instruction selection, scheduling and register allocation."""
 _CPUS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "sse": "x86-64-v2"}
@@ -105,61 +101,8 @@ def _triple(target: Target) -> str:
     return f"{machines[0]}-unknown-linux-gnu"
 
 
-_HEAD = struct.Struct("<8sQ32s")
-_MAGIC = b"tsobj\x00\x00\x01"
-
-
-def object_key(parts: Iterable[str]) -> str:
-    """The name of an entry, from everything its content depends on."""
-    return sha256("\0".join(parts).encode()).hexdigest()
-
-
-class ObjectCache:
-    """Objects by key in one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def path(self, key: str) -> Path:
-        """Where the entry of a key lies."""
-        return self._folder / f"{key}.o"
-
-    def get(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """The stored object, or a new one that is stored for the next."""
-        found = self._read(key)
-        CACHE.info("object %s %s", self.path(key), "is made" if found is None else "is there")
-        if found is None:
-            found = make()
-            self._write(key, found)
-        return found
-
-    def _read(self, key: str) -> bytes | None:
-        try:
-            stored = self.path(key).read_bytes()
-            magic, length, checksum = _HEAD.unpack_from(stored)
-        except (OSError, struct.error):
-            return None
-        content = stored[_HEAD.size :]
-        is_whole = magic == _MAGIC and len(content) == length
-        return content if is_whole and sha256(content).digest() == checksum else None
-
-    def _write(self, key: str, content: bytes) -> None:
-        head = _HEAD.pack(_MAGIC, len(content), sha256(content).digest())
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle, scratch = tempfile.mkstemp(suffix=".tmp", dir=self._folder)
-        except OSError:
-            return
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(head + content)
-            os.replace(scratch, self.path(key))
-        except OSError:
-            Path(scratch).unlink(missing_ok=True)
-
-
-def compile_artifact(artifact: Artifact, cache_dir: Path) -> bytes:
-    """The object of an artifact, from the disk if it was compiled before."""
+def compile_artifact(artifact: Artifact, cache_dir: Path, *, is_new: bool = False) -> bytes:
+    """The object of an artifact, from the disk if it was compiled before (never if ``is_new``)."""
     maker = code_maker(artifact.target)
     key = object_key([artifact.llvm, llvm_version(), maker.identity])
 
@@ -169,4 +112,4 @@ def compile_artifact(artifact: Artifact, cache_dir: Path) -> bytes:
         COMPILE.info("%s: machine code %s", artifact.kernel_name, watch.lap())
         return made
 
-    return ObjectCache(cache_dir / "native").get(key, make)
+    return ObjectCache(cache_dir).get(key, make, is_new=is_new)

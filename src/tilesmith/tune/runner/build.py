@@ -19,6 +19,7 @@ from tilesmith.backends.triton.build import (
     publish_kernel,
     use_cache_dir,
 )
+from tilesmith.disk.trust import code_folder
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.lab.failures import classify, shared_memory_reason
 from tilesmith.lab.workload.binding import Argument, Binding, TensorRef
@@ -114,4 +115,4 @@ def cache_dir() -> Path:
 
 def triton_dir(folder: Path) -> Path:
     """Where Triton's cache of candidates lies in a cache folder."""
-    return folder / "tune" / "triton"
+    return code_folder(folder) / "tune" / "triton"

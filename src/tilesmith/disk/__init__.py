@@ -1,0 +1,1 @@
+"""Files on the disk: written whole, run only if they are ours, kept few."""

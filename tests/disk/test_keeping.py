@@ -1,0 +1,78 @@
+"""A folder of code stays below its limit; what was used last stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from filelock import FileLock
+
+from tilesmith.disk import entries
+from tilesmith.disk.entries import SPARED_S, cut, keep_small, note_use
+
+SIZE = 1000
+
+
+def fill(folder: Path, count: int, *, age_s: float = 2 * SPARED_S) -> list[Path]:
+    """Files, the oldest first."""
+    paths = [folder / f"{number:02}.o" for number in range(count)]
+    for number, path in enumerate(paths):
+        path.write_bytes(bytes(SIZE))
+        used = time.time() - age_s - count + number
+        os.utime(path, (used, used))
+    return paths
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock")
+
+
+def test_a_small_folder_is_left_alone(tmp_path: Path):
+    fill(tmp_path, 10)
+    assert cut(tmp_path, 10 * SIZE) == 0
+    assert len(left(tmp_path)) == 10
+
+
+def test_those_not_used_for_longest_go_first(tmp_path: Path):
+    paths = fill(tmp_path, 11)
+    note_use(paths[0])
+    assert cut(tmp_path, 10 * SIZE) == 3
+    assert left(tmp_path) == ["00.o", *(f"{number:02}.o" for number in range(4, 11))]
+
+
+def test_what_was_used_just_now_stays(tmp_path: Path):
+    fill(tmp_path, 20, age_s=0)
+    assert cut(tmp_path, SIZE) == 0
+    assert len(left(tmp_path)) == 20
+
+
+def test_only_one_process_cuts(tmp_path: Path):
+    fill(tmp_path, 11)
+    with FileLock(tmp_path / ".lock"):
+        assert cut(tmp_path, 10 * SIZE) == 0
+    assert cut(tmp_path, 10 * SIZE) == 3
+
+
+def test_a_file_that_another_removed_is_no_error(tmp_path: Path, monkeypatch):
+    fill(tmp_path, 11)
+    found = entries._entries(tmp_path)
+    monkeypatch.setattr(entries, "_entries", lambda _: found)
+    (tmp_path / "00.o").unlink()
+    assert cut(tmp_path, 10 * SIZE) == 3
+    assert len(left(tmp_path)) == 8
+
+
+def test_one_name_in_32_looks(tmp_path: Path):
+    digests = [f"{number:02x}{'0' * 14}" for number in range(256)]
+    looking = []
+    for digest in digests:
+        fill(tmp_path, 11)
+        keep_small(tmp_path, digest, 10 * SIZE)
+        if len(left(tmp_path)) < 11:
+            looking.append(digest)
+    assert looking == digests[:8]
+
+
+def test_a_folder_that_is_gone_is_no_error(tmp_path: Path):
+    keep_small(tmp_path / "gone", "00", 1)
