@@ -73,30 +73,35 @@ class ProductEmission:
 
     def start_early(self, event: str, names: Sequence[str]) -> None:
         """Start the products of a turn that need loaded tiles only."""
-        writer = self._emitter.writer
         self._wait_tiles(self._plan.early, event)
         for product, name in zip(self._plan.early, names):
-            lhs, rhs = self._operands(product, event)
-            layout = self._shared.layouts[product.dot.result]
-            assert isinstance(layout, ProductLayout)
-            empty = f"gl.zeros([{ROWS}, {layout.columns}], gl.float32, {layout})"
-            writer.origin(product.dot.loc)
-            arguments = [lhs, rhs, empty, "use_acc=False", "is_async=True"]
-            writer.statement(f"{name} = warpgroup_mma", arguments)
+            self.start(product, event, name)
+
+    def start(self, product: Product, event: str, name: str) -> None:
+        """Start a product of loaded tiles, which are there."""
+        writer = self._emitter.writer
+        lhs, rhs = self._operands(product, event)
+        layout = self._shared.layouts[product.dot.result]
+        assert isinstance(layout, ProductLayout)
+        empty = f"gl.zeros([{ROWS}, {layout.columns}], gl.float32, {layout})"
+        writer.origin(product.dot.loc)
+        arguments = [lhs, rhs, empty, "use_acc=False", "is_async=True"]
+        writer.statement(f"{name} = warpgroup_mma", arguments)
 
     def start_late(self, event: str) -> list[str]:
         """Start the sums of a turn; their names while they are in flight."""
-        writer = self._emitter.writer
         self._wait_tiles(self._plan.late, event)
-        names: list[str] = []
-        for product in self._plan.late:
-            carried = self.names[self.carried(product)]
-            lhs, rhs = self._operands(product, event)
-            writer.origin(product.dot.loc)
-            name = f"next_{carried}"
-            writer.statement(f"{name} = warpgroup_mma", [lhs, rhs, carried, "is_async=True"])
-            names.append(name)
-        return names
+        return [self.start_sum(product, event) for product in self._plan.late]
+
+    def start_sum(self, product: Product, event: str) -> str:
+        """Start a sum, whose tiles are there; its name while it is in flight."""
+        writer = self._emitter.writer
+        carried = self.names[self.carried(product)]
+        lhs, rhs = self._operands(product, event)
+        writer.origin(product.dot.loc)
+        name = f"next_{carried}"
+        writer.statement(f"{name} = warpgroup_mma", [lhs, rhs, carried, "is_async=True"])
+        return name
 
     def carried(self, product: Product) -> Value:
         """What a sum adds to, as the loop carries it."""
@@ -110,9 +115,13 @@ class ProductEmission:
 
     def wait_late(self, in_flight: Sequence[str], left: int = 0) -> None:
         """Until sums are there; their operands in registers must not be reused before."""
-        sums = [self.names[self.carried(product)] for product in self._plan.late]
-        held = [self._operand_name(p) for p in self._plan.late if p.lhs is None]
+        sums, held = self.late_names()
         self.wait_products([*sums, *held], [*in_flight, *held], left)
+
+    def late_names(self) -> tuple[list[str], list[str]]:
+        """Variables of sums, and of their operands in registers."""
+        sums = [self.names[self.carried(product)] for product in self._plan.late]
+        return sums, [self._operand_name(p) for p in self._plan.late if p.lhs is None]
 
     def release(self, kind: str, event: str) -> None:
         """Hand the tiles of an event back."""
@@ -145,10 +154,7 @@ class ComputeRole:
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].wait_full("piece"))
         emitter.writer.origin(plan.loop.loc)
-        if self._step is None:
-            self._emit_sums()
-        else:
-            self._emit_rotated(self._step)
+        self._emit_loop()
         for result, arg in zip(plan.loop.results, plan.loop.carried):
             emitter.bind(result, self._products.names[arg])
         for op in plan.after:
@@ -156,6 +162,12 @@ class ComputeRole:
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].release("piece"))
         emit_next(emitter, shared)
+
+    def _emit_loop(self) -> None:
+        if self._step is None:
+            self._emit_sums()
+        else:
+            self._emit_rotated(self._step)
 
     def _start_carried(self) -> None:
         emitter, loop = self._emitter, self._plan.loop
@@ -187,14 +199,16 @@ class ComputeRole:
             self._products.start_early("step", flying)
             self._products.wait_products(early, flying, 0)
             self._products.release(EARLY, "step")
-            self._call_step(step, early, "0", "True")
+            self._start_step(early, "0")
+            self._call_step(step, "True")
             self._rescale()
             with self._other_turns(step):
                 self._products.start_early("step + turn", flying)
                 sums = self._products.start_late("step + turn - 1")
                 self._products.wait_products(early, flying, len(sums))
                 self._products.release(EARLY, "step + turn")
-                self._call_step(step, early, "turn", "part != 1")
+                self._start_step(early, "turn")
+                self._call_step(step, "part != 1")
                 self._products.wait_late(sums)
                 self._products.release(LATE, "step + turn - 1")
                 self._rescale()
@@ -216,17 +230,18 @@ class ComputeRole:
             with writer.block("for turn in range(begin, end)"):
                 yield
 
-    def _call_step(
-        self, step: StepFunction, early: Sequence[str], turn: str, is_masked: str
-    ) -> None:
-        """Call the function of what lies between, and name its results."""
-        emitter, plan = self._emitter, self._plan
-        loop = plan.loop
+    def _start_step(self, early: Sequence[str], turn: str) -> None:
+        """What a step is called with: the first index of a turn, and results of early products."""
+        emitter, plan, loop = self._emitter, self._plan, self._plan.loop
         start = start_name(loop.blocks[0], loop.body.args[0])
         self._line(f"{start} = {loop_start(emitter, plan, turn)}")
         emitter.bind(loop.body.args[0], start)
         for product, name in zip(plan.early, early):
             emitter.bind(product.dot.result, name)
+
+    def _call_step(self, step: StepFunction, is_masked: str) -> None:
+        """Call the function of what lies between, and name its results."""
+        emitter = self._emitter
         given = [str(emitter.expr(value)) for value in step.inputs]
         names = [self._output_name(value) for value in step.outputs]
         flags = [GROUP, is_masked] if step.segments else [GROUP]

@@ -14,7 +14,7 @@ from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Needs, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
-from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
+from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import CopiedTile, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import (
@@ -31,6 +31,7 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_scalars,
     emit_turns,
 )
+from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -41,7 +42,9 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     WARPS_PER_GROUP,
     Ring,
     find_rings,
+    find_staggered_rings,
 )
+from tilesmith.backends.triton.warp_roles.staggered import StaggeredRole, find_parts
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Load, Store
@@ -80,22 +83,21 @@ class RoleModule:
 
     def __post_init__(self) -> None:
         self.groups = num_groups(self.schedule)
-        self.layouts: Mapping[Value, Layout] = find_layouts(self.plan, self.schedule.physical)
+        self.order = find_order(self.plan)
         self.tiles: dict[Load, CopiedTile] = {}
         self._stores = ResultStores(self)
 
     @property
     def text(self) -> str:
         """Constants and functions; the last function is the one that is launched."""
-        loader, worker, between = (self._emitter() for _ in range(3))
+        loader = self._emitter()
         loads = self._role(loader, lambda: self._emit_loads(loader))
         parts = [f"{BARRIER_FUNCTIONS.strip()}\n"]
-        step = self._make_step(between)
-        if step is not None:
-            parts.append(self._function(step.name, step.parameters, step.emit()))
-        role = ComputeRole(worker, self.shared, step)
-        computed = self._role(worker, role.emit)
-        for emitter in (loader, worker, between):
+        worker = self._emitter()
+        steps = self._make_steps()
+        parts += [self._function(step.name, step.parameters, step.emit()) for step in steps]
+        computed = self._role(worker, self._compute_role(worker, steps).emit)
+        for emitter in (loader, worker, *(step.emitter for step in steps)):
             self._take(emitter.spelling.needs)
         resources = [*self._constexprs, *self.needs.descriptions.values(), *self._resource_names]
         common = [*self._parameters, *resources]
@@ -153,13 +155,31 @@ class RoleModule:
                         fix='other block_sizes, or a config without structure="warp_roles"',
                     )
                 self.tiles[load] = tile
+            for load in self.order.streams if self.order is not None else ():
+                found = find_copy(emitter, load)
+                if found is not None:
+                    self.tiles[load] = found
         emit_copies(emitter, self.shared)
 
     @property
     def _rings(self) -> dict[str, Ring]:
+        """The longest that fit."""
         is_looped = is_persistent(self.schedule.pid_type)
-        rings = find_rings(self.plan, 2 if is_looped else 1)
-        return rings if self.count_bytes(rings) <= SHARED_BYTES else find_rings(self.plan, 1)
+        rings: dict[str, Ring] = {}
+        for kept, has_all in ((2 if is_looped else 1, True), (1, True), (1, False)):
+            rings = self._find_rings(kept, has_all)
+            if self.count_bytes(rings) <= SHARED_BYTES:
+                break
+        return rings
+
+    def _find_rings(self, kept: int, has_all: bool) -> dict[str, Ring]:
+        """``has_all``: tiles of deferred products have as much room as the others."""
+        if self.order is None:
+            return find_rings(self.plan, kept)
+        streams = [load for load in self.order.streams if load in self.tiles]
+        shorter = str(self.order.fewest_deferred(self.schedule.num_stages))
+        lengths = kept, "STAGES" if has_all else shorter
+        return find_staggered_rings(self.plan, self.order, streams, lengths)
 
     def count_bytes(self, rings: Mapping[str, Ring]) -> int:
         """Shared memory of the rings and their barriers."""
@@ -175,14 +195,32 @@ class RoleModule:
         return length * (self.groups if self.tiles[load].has_group_rows else 1)
 
     @property
+    def layouts(self) -> dict[Value, Layout]:
+        """Those of all tiles in registers; vectors that are copied have one of their own."""
+        streams = [load for load in self.tiles if load not in (*self.plan.kept, *self.plan.ring)]
+        return find_layouts(self.plan, self.schedule.physical, streams)
+
+    @property
     def shared(self) -> Shared:
         """What all roles know."""
         return Shared(self.plan, self._rings, self.tiles, self.layouts, self.groups)
 
-    def _make_step(self, emitter: RoleEmitter) -> StepFunction | None:
-        if not self.plan.early:
-            return None
-        return StepFunction(emitter, self.shared, f"{self.name}_step", self._parameters)
+    def _make_steps(self) -> list[StepFunction]:
+        """The functions of what lies between products: none, one, or one for each part."""
+        plan, name = self.plan, f"{self.name}_step"
+        parts = [StepPart(plan.between, plan.late, plan.rescaling)] if plan.early else []
+        if self.order is not None:
+            parts = find_parts(self.order, self.tiles)
+        names = [name, f"{name}_2"]
+        return [
+            StepFunction(self._emitter(), self.shared, name, self._parameters, part)
+            for name, part in zip(names, parts)
+        ]
+
+    def _compute_role(self, emitter: RoleEmitter, steps: Sequence[StepFunction]) -> ComputeRole:
+        if self.order is not None:
+            return StaggeredRole(emitter, self.shared, self.order, steps)
+        return ComputeRole(emitter, self.shared, steps[0] if steps else None)
 
     def _take(self, needs: Needs) -> None:
         self.needs.constants |= needs.constants

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -59,6 +60,7 @@ class RoleModel(KernelModel):
     def __init__(self, kernel: TargetedKernel, device: Device, plan: RolePlan) -> None:
         super().__init__(kernel, device)
         self._plan = plan
+        self._order = find_order(plan)
 
     @override
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
@@ -71,7 +73,7 @@ class RoleModel(KernelModel):
             Limits(self.kernel.rules.sizes.most_elements, GROUP_REGISTERS[groups], SHARED_BYTES),
             registers=OTHER_REGISTERS + sum(self._held(sizes, groups)),
             largest_resident=self._plan.late[0].dot.result,
-            shared_bytes=BARRIER_BYTES + sum(self._bytes(load, values, sizes) for load in tiles),
+            shared_bytes=self._shared_bytes(values["num_stages"], sizes),
             shared_tiles=tuple(load.result for load in tiles),
         )
 
@@ -83,13 +85,25 @@ class RoleModel(KernelModel):
 
         for product in self._plan.products:
             yield registers(product.dot.result.tile.shape)
-        for product in self._plan.late:
+        # In a turn of two parts, operands of the second take the place of what they are made of.
+        held = self._plan.late if self._order is None else self._order.first_sums
+        for product in held:
             if product.lhs is None:
                 tile = product.dot.lhs.tile
                 yield registers(tile.shape, tile.dtype.bits)
 
-    def _bytes(self, load: Load, values: Mapping[str, Any], sizes: TileSizes) -> int:
-        return (1 if load in self._plan.kept else values["num_stages"]) * _num_bytes(load, sizes)
+    def _shared_bytes(self, stages: int, sizes: TileSizes) -> int:
+        """Of all rings; those of deferred products are shorter where there is no room."""
+        plan, order = self._plan, self._order
+        streams = order.streams if order is not None else ()
+        kept = sum(_num_bytes(load, sizes) for load in plan.kept)
+        ring = stages * sum(_num_bytes(load, sizes) for load in (*plan.ring, *streams))
+        total = BARRIER_BYTES + kept + ring
+        if order is None or total <= SHARED_BYTES:
+            return total
+        deferred = [load for load in (*plan.ring, *streams) if not order.is_ahead(load)]
+        fewer = stages - order.fewest_deferred(stages)
+        return total - fewer * sum(_num_bytes(load, sizes) for load in deferred)
 
     @override
     def predict(self, values: Mapping[str, Any]) -> Prediction:
@@ -205,7 +219,7 @@ class WarpRoleRules(ConfigConditions):
                 expected=f"{LEAST_ROWS} or {2 * LEAST_ROWS} rows for each group of four warps",
                 fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
             )
-        least = self._plan.least_stages
+        least = _least_stages(self._plan)
         if values["num_stages"] < least:
             raise InvalidConfig(
                 problem=f"num_stages={values['num_stages']}",
@@ -244,7 +258,7 @@ class WarpRoleRules(ConfigConditions):
         if self._plan.long_last and self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
             values["block_sizes"][step] = _largest_divisor(rows, values["block_sizes"][step])
-        values["num_stages"] = max(values["num_stages"], self._plan.least_stages)
+        values["num_stages"] = max(values["num_stages"], _least_stages(self._plan))
         if not _can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
             values["num_warps"] = groups * WARPS_PER_GROUP
@@ -256,7 +270,7 @@ class WarpRoleRules(ConfigConditions):
     def lighten(
         self, kernel: TargetedKernel, values: Values, use: ResourceUse
     ) -> Iterator[Values | None]:
-        least = self._plan.least_stages
+        least = _least_stages(self._plan)
         has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
         if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
             yield {**values, "num_stages": values["num_stages"] - 1}
@@ -345,6 +359,11 @@ def _largest_divisor(rows: int, size: int) -> int:
     while rows % size:
         size //= 2
     return size
+
+
+def _least_stages(plan: RolePlan) -> int:
+    """Tiles of a ring that must be there at once: a turn of two parts begins the next one."""
+    return plan.least_stages if find_order(plan) is None else 2
 
 
 def _num_bytes(load: Load, sizes: TileSizes) -> int:

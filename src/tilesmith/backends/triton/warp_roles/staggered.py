@@ -1,0 +1,152 @@
+"""The role that computes, where a turn is cut in two: see ``order.py``.
+
+Nothing is in flight where the loop turns but the result that the next turn begins with, and that
+has been waited for: the assembler would take products one by one otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+
+from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart
+from tilesmith.backends.triton.warp_roles.computing import ComputeRole
+from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
+from tilesmith.backends.triton.warp_roles.loading import Shared
+from tilesmith.backends.triton.warp_roles.order import TurnOrder
+from tilesmith.backends.triton.warp_roles.protocol import EARLY, LATE
+from tilesmith.backends.triton.warp_roles.segments import Segments, emit_bounds
+from tilesmith.ir.operation import Operation
+
+FOLLOWING = "following"
+"""The event of the turn after this one; the last turn has itself: nothing reads that result."""
+
+
+def find_parts(order: TurnOrder, copied: Container[Operation]) -> list[StepPart]:
+    """Both functions of a turn; vectors that are copied come to them in variables."""
+    first, second = (
+        [op for op in ops if op not in copied] for ops in (order.first, order.second)
+    )
+    return [StepPart(first, order.first_sums, second), StepPart(second, order.second_sums, ())]
+
+
+class StaggeredRole(ComputeRole):
+    """What a group of four warps runs for one tile, each turn in two parts."""
+
+    def __init__(
+        self,
+        emitter: RoleEmitter,
+        shared: Shared,
+        order: TurnOrder,
+        steps: Sequence[StepFunction],
+    ) -> None:
+        super().__init__(emitter, shared, None)
+        self._order = order
+        self._steps = steps
+        self._segments = _joined([step.segments for step in steps])
+        for step in steps:
+            # They come in variables, whatever the step makes them of.
+            emitter.uses.inlined.difference_update(step.outputs)
+
+    def _emit_loop(self) -> None:
+        """The product ahead is started before the first turn, then by each turn for the next."""
+        emitter, plan, order = self._emitter, self._plan, self._order
+        names = {p: emitter.spelling.names.fresh(self._hint(p.dot)) for p in plan.early}
+        flying = {p: emitter.spelling.names.fresh(f"next_{name}") for p, name in names.items()}
+        if self._segments:
+            emit_bounds(emitter, plan, self._segments, first=0)
+        with emitter.writer.block("if turns > 0"):
+            self._wait_ring(EARLY, "step")
+            self._products.start(order.ahead, "step", flying[order.ahead])
+            self._products.wait_products([names[order.ahead]], [flying[order.ahead]], 0)
+            with self._turns():
+                self._start_step(list(names.values()), "turn")
+                self._emit_first([flying[p] for p in order.deferred])
+                self._emit_second(
+                    [names[p] for p in order.deferred], [flying[p] for p in order.deferred]
+                )
+                self._emit_end(names[order.ahead], flying[order.ahead])
+
+    def _hint(self, op: Operation) -> str:
+        return self._emitter.name_hint(op.results[0])
+
+    @contextmanager
+    def _turns(self) -> Iterator[None]:
+        """All turns, those without masks in a loop of their own."""
+        writer, segments = self._emitter.writer, self._segments
+        if not segments:
+            with writer.block("for turn in range(turns)"):
+                yield
+            return
+        first = 0 if segments.has_lower_bound(self._plan) else 1
+        last = 3 if segments.has_upper_bound(self._plan) else 2
+        with writer.block(f"for part in gl.static_range({first}, {last})"):
+            self._line("begin = 0 if part == 0 else full_from if part == 1 else full_to")
+            self._line("end = full_from if part == 0 else full_to if part == 1 else turns")
+            with writer.block("for turn in range(begin, end)"):
+                yield
+
+    def _wait_ring(self, kind: str, event: str) -> None:
+        if kind in self._shared.rings:
+            self._line(self._shared.rings[kind].wait_full(event))
+
+    def _emit_first(self, flying: Sequence[str]) -> None:
+        """Deferred products are in flight while the first part runs."""
+        order, products = self._order, self._products
+        self._wait_ring(LATE, "step + turn")
+        for product, name in zip(order.deferred, flying):
+            products.start(product, "step + turn", name)
+        self._read_vectors(order.first)
+        self._call_step(self._steps[0], "part != 1")
+        for product in order.first_sums:
+            products.start_sum(product, "step + turn")
+
+    def _emit_second(self, names: Sequence[str], flying: Sequence[str]) -> None:
+        """What needs the deferred products, and the sums after it."""
+        order, products = self._order, self._products
+        products.wait_products(names, flying, len(order.first_sums))
+        self._read_vectors(order.second)
+        if order.frees_deferred:
+            products.release(LATE, "step + turn")
+        self._call_step(self._steps[1], "part != 1")
+        for product in order.second_sums:
+            products.start_sum(product, "step + turn")
+
+    def _emit_end(self, name: str, flying: str) -> None:
+        """Start what the next turn begins with; then everything is waited for."""
+        order, products = self._order, self._products
+        self._line(f"{FOLLOWING} = step + gl.minimum(turn + 1, turns - 1)")
+        self._wait_ring(EARLY, FOLLOWING)
+        products.start(order.ahead, FOLLOWING, flying)
+        sums, held = products.late_names()
+        in_flight = [f"next_{name}" for name in sums]
+        products.wait_products([name, *sums, *held], [flying, *in_flight, *held], 0)
+        if not order.frees_deferred:
+            products.release(LATE, "step + turn")
+        products.release(EARLY, "step + turn")
+
+    def _read_vectors(self, ops: Sequence[Operation]) -> None:
+        """Vectors in shared memory that ops read first, as they are used."""
+        emitter, shared = self._emitter, self._shared
+        read = {value for op in ops for value in op.operand_values()}
+        for load in self._order.streams:
+            if load in shared.tiles and load.result in read:
+                ring = shared.rings[LATE]
+                place = shared.place(load, ring, "step + turn", "")
+                name = emitter.variables.find_name(load.result)
+                if name is None:
+                    name = emitter.spelling.names.fresh(emitter.name_hint(load.result))
+                emitter.writer.origin(load.loc)
+                layout = shared.layouts[load.result]
+                self._line(f"{name} = {shared.tiles[load].view(place)}.load({layout})")
+                emitter.bind(load.result, name)
+
+
+def _joined(parts: Sequence[Segments]) -> Segments:
+    """What is selected in either part of a turn."""
+    joined = Segments()
+    for part in parts:
+        joined.selections |= part.selections
+        joined.conditions += part.conditions
+        joined.has_partial_turn |= part.has_partial_turn
+    return joined
