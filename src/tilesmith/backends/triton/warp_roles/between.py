@@ -24,6 +24,8 @@ class StepPart:
     """Late products whose operands it prepares."""
     followers: Sequence[Operation]
     """Ops that run later in the turn."""
+    is_masked_at_run_time: bool = False
+    """Whether one loop has turns with masks and without."""
 
 
 class StepFunction:
@@ -80,7 +82,8 @@ class StepFunction:
     def parameters(self) -> list[str]:
         """Of the function."""
         inputs = [str(self.emitter.expr(value)) for value in self.inputs]
-        flags = [f"{IS_MASKED}: gl.constexpr"] if self.segments else []
+        kind = "" if self._part.is_masked_at_run_time else ": gl.constexpr"
+        flags = [f"{IS_MASKED}{kind}"] if self.segments else []
         return [f"{GROUP}: gl.constexpr", *flags, *self.common, *inputs]
 
     def emit(self) -> str:

@@ -115,13 +115,13 @@ class ProductEmission:
 
     def wait_late(self, in_flight: Sequence[str], left: int = 0) -> None:
         """Until sums are there; their operands in registers must not be reused before."""
-        sums, held = self.late_names()
+        sums, held = self.late_names(self._plan.late)
         self.wait_products([*sums, *held], [*in_flight, *held], left)
 
-    def late_names(self) -> tuple[list[str], list[str]]:
+    def late_names(self, products: Sequence[Product]) -> tuple[list[str], list[str]]:
         """Variables of sums, and of their operands in registers."""
-        sums = [self.names[self.carried(product)] for product in self._plan.late]
-        return sums, [self._operand_name(p) for p in self._plan.late if p.lhs is None]
+        sums = [self.names[self.carried(product)] for product in products]
+        return sums, [self._operand_name(p) for p in products if p.lhs is None]
 
     def release(self, kind: str, event: str) -> None:
         """Hand the tiles of an event back."""

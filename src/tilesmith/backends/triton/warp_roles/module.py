@@ -210,16 +210,23 @@ class RoleModule:
         plan, name = self.plan, f"{self.name}_step"
         parts = [StepPart(plan.between, plan.late, plan.rescaling)] if plan.early else []
         if self.order is not None:
-            parts = find_parts(self.order, self.tiles)
+            parts = find_parts(self.order, self.tiles, is_one_loop=self._is_one_loop)
         names = [name, f"{name}_2"]
         return [
             StepFunction(self._emitter(), self.shared, name, self._parameters, part)
             for name, part in zip(names, parts)
         ]
 
+    @property
+    def _is_one_loop(self) -> bool:
+        import os
+        return bool(int(os.environ.get("ONE_LOOP","0")))
+
     def _compute_role(self, emitter: RoleEmitter, steps: Sequence[StepFunction]) -> ComputeRole:
         if self.order is not None:
-            return StaggeredRole(emitter, self.shared, self.order, steps)
+            return StaggeredRole(
+                emitter, self.shared, self.order, steps, is_one_loop=self._is_one_loop
+            )
         return ComputeRole(emitter, self.shared, steps[0] if steps else None)
 
     def _take(self, needs: Needs) -> None:

@@ -14,6 +14,7 @@ from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.order import TurnOrder
+from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, LATE
 from tilesmith.backends.triton.warp_roles.segments import Segments, emit_bounds
 from tilesmith.ir.operation import Operation
@@ -22,12 +23,17 @@ FOLLOWING = "following"
 """The event of the turn after this one; the last turn has itself: nothing reads that result."""
 
 
-def find_parts(order: TurnOrder, copied: Container[Operation]) -> list[StepPart]:
+def find_parts(
+    order: TurnOrder, copied: Container[Operation], *, is_one_loop: bool
+) -> list[StepPart]:
     """Both functions of a turn; vectors that are copied come to them in variables."""
     first, second = (
         [op for op in ops if op not in copied] for ops in (order.first, order.second)
     )
-    return [StepPart(first, order.first_sums, second), StepPart(second, order.second_sums, ())]
+    return [
+        StepPart(first, order.first_sums, second, is_one_loop),
+        StepPart(second, order.second_sums, (), is_one_loop),
+    ]
 
 
 class StaggeredRole(ComputeRole):
@@ -39,10 +45,13 @@ class StaggeredRole(ComputeRole):
         shared: Shared,
         order: TurnOrder,
         steps: Sequence[StepFunction],
+        *,
+        is_one_loop: bool,
     ) -> None:
         super().__init__(emitter, shared, None)
         self._order = order
         self._steps = steps
+        self._is_one_loop = is_one_loop
         self._segments = _joined([step.segments for step in steps])
         for step in steps:
             # They come in variables, whatever the step makes them of.
@@ -74,7 +83,7 @@ class StaggeredRole(ComputeRole):
     def _turns(self) -> Iterator[None]:
         """All turns, those without masks in a loop of their own."""
         writer, segments = self._emitter.writer, self._segments
-        if not segments:
+        if not segments or self._is_one_loop:
             with writer.block("for turn in range(turns)"):
                 yield
             return
@@ -85,6 +94,15 @@ class StaggeredRole(ComputeRole):
             self._line("end = full_from if part == 0 else full_to if part == 1 else turns")
             with writer.block("for turn in range(begin, end)"):
                 yield
+
+    @property
+    def _is_masked(self) -> str:
+        """Whether a turn needs masks: known at compile time where such turns have loops."""
+        if not self._is_one_loop:
+            return "part != 1"
+        bounds = ["turn < full_from"] if self._segments.has_lower_bound(self._plan) else []
+        bounds += ["turn >= full_to"] if self._segments.has_upper_bound(self._plan) else []
+        return " or ".join(bounds)
 
     def _wait_ring(self, kind: str, event: str) -> None:
         if kind in self._shared.rings:
@@ -97,7 +115,7 @@ class StaggeredRole(ComputeRole):
         for product, name in zip(order.deferred, flying):
             products.start(product, "step + turn", name)
         self._read_vectors(order.first)
-        self._call_step(self._steps[0], "part != 1")
+        self._call_step(self._steps[0], self._is_masked)
         for product in order.first_sums:
             products.start_sum(product, "step + turn")
 
@@ -108,9 +126,21 @@ class StaggeredRole(ComputeRole):
         self._read_vectors(order.second)
         if order.frees_deferred:
             products.release(LATE, "step + turn")
-        self._call_step(self._steps[1], "part != 1")
+        self._call_step(self._steps[1], self._is_masked)
         for product in order.second_sums:
             products.start_sum(product, "step + turn")
+        # Their operands leave registers before the next turn's result needs some.
+        self._wait_sums(order.first_sums, len(order.second_sums))
+
+    def _wait_sums(self, sums: Sequence[Product], left: int, *more: tuple[str, str]) -> None:
+        """Until sums are done, and products with the given names before and after."""
+        names, held = self._products.late_names(sums)
+        flying = [f"next_{name}" for name in names]
+        after, before = [item[0] for item in more], [item[1] for item in more]
+        if sums or more:
+            self._products.wait_products(
+                [*after, *names, *held], [*before, *flying, *held], left
+            )
 
     def _emit_end(self, name: str, flying: str) -> None:
         """Start what the next turn begins with; then everything is waited for."""
@@ -118,9 +148,7 @@ class StaggeredRole(ComputeRole):
         self._line(f"{FOLLOWING} = step + gl.minimum(turn + 1, turns - 1)")
         self._wait_ring(EARLY, FOLLOWING)
         products.start(order.ahead, FOLLOWING, flying)
-        sums, held = products.late_names()
-        in_flight = [f"next_{name}" for name in sums]
-        products.wait_products([name, *sums, *held], [flying, *in_flight, *held], 0)
+        self._wait_sums(order.second_sums, 0, (name, flying))
         if not order.frees_deferred:
             products.release(LATE, "step + turn")
         products.release(EARLY, "step + turn")
