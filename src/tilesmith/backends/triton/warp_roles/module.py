@@ -177,8 +177,9 @@ class RoleModule:
         if self.order is None:
             return find_rings(self.plan, kept)
         streams = [load for load in self.order.streams if load in self.tiles]
-        shorter = str(self.order.fewest_deferred(self.schedule.num_stages))
-        lengths = kept, "STAGES" if has_all else shorter
+        stages = self.schedule.num_stages
+        fewest = stages if has_all else self.order.fewest_deferred(stages)
+        lengths = kept, "STAGES" if fewest == stages else str(fewest)
         return find_staggered_rings(self.plan, self.order, streams, lengths)
 
     def count_bytes(self, rings: Mapping[str, Ring]) -> int:

@@ -49,18 +49,20 @@ class TurnOrder:
         return load in (self.ahead.lhs, self.ahead.rhs)
 
     @property
-    def frees_deferred(self) -> bool:
-        """Whether tiles of deferred products can go before the late products are done."""
-        late = {load for product in self.sums for load in (product.lhs, product.rhs)}
-        early = {load for product in self.deferred for load in (product.lhs, product.rhs)}
-        return not late & early
+    def last_readers(self) -> tuple[Product, ...]:
+        """The products that read tiles last which no turn reads ahead: deferred ones or sums."""
+        for sums in (self.second_sums, self.first_sums):
+            loads = {load for product in sums for load in (product.lhs, product.rhs)}
+            if any(load is not None and not self.is_ahead(load) for load in loads):
+                return sums
+        return self.deferred
 
     def fewest_deferred(self, stages: int) -> int:
         """Slots that the tiles of deferred products need where others have so many stages.
 
         One fewer will do if they are handed back in the middle of a turn.
         """
-        return stages - 1 if self.frees_deferred and stages > 1 else stages
+        return stages - 1 if self.last_readers == self.deferred and stages > 1 else stages
 
 
 def find_order(plan: RolePlan) -> TurnOrder | None:

@@ -124,13 +124,18 @@ class StaggeredRole(ComputeRole):
         order, products = self._order, self._products
         products.wait_products(names, flying, len(order.first_sums))
         self._read_vectors(order.second)
-        if order.frees_deferred:
-            products.release(LATE, "step + turn")
+        self._release_after(order.deferred)
         self._call_step(self._steps[1], self._is_masked)
         for product in order.second_sums:
             products.start_sum(product, "step + turn")
         # Their operands leave registers before the next turn's result needs some.
         self._wait_sums(order.first_sums, len(order.second_sums))
+        self._release_after(order.first_sums)
+
+    def _release_after(self, done: Sequence[Product]) -> None:
+        """Hand tiles back where these products were the last to read them."""
+        if done == self._order.last_readers:
+            self._products.release(LATE, "step + turn")
 
     def _wait_sums(self, sums: Sequence[Product], left: int, *more: tuple[str, str]) -> None:
         """Until sums are done, and products with the given names before and after."""
@@ -149,8 +154,7 @@ class StaggeredRole(ComputeRole):
         self._wait_ring(EARLY, FOLLOWING)
         products.start(order.ahead, FOLLOWING, flying)
         self._wait_sums(order.second_sums, 0, (name, flying))
-        if not order.frees_deferred:
-            products.release(LATE, "step + turn")
+        self._release_after(order.second_sums)
         products.release(EARLY, "step + turn")
 
     def _read_vectors(self, ops: Sequence[Operation]) -> None:
