@@ -17,7 +17,7 @@ from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.test_warp_role_protocol import WAIT, earlier, instead, without
 from tests.backends.triton.warp_role_model import Explorer, record
 from tests.backends.triton.warp_role_modules import emit, model_args, model_text
-from tilesmith.backends.triton.warp_roles.order import find_order
+from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 
 KV = "key_value_gradients"
@@ -218,13 +218,14 @@ def plan_of(kernel, args) -> RolePlan:
 def test_the_product_with_most_to_do_after_it_goes_ahead():
     tile = torch.empty(2, 256, 64, dtype=torch.bfloat16, device="meta")
     row = torch.empty(2, 256, device="meta")
-    order = find_order(plan_of(key_value_gradients, (tile, tile, tile, tile, row, row, True)))
+    plan = plan_of(key_value_gradients, (tile, tile, tile, tile, row, row, True))
+    order = find_order(plan)
     assert order is not None
     assert order.ahead.dot.result.name == "scores"
     assert [product.dot.result.name for product in order.deferred] == ["along"]
     assert [product.dot.result.name for product in order.first_sums] == ["for_values"]
     assert [product.dot.result.name for product in order.second_sums] == ["for_keys"]
-    assert [load.tensor.name for load in order.streams] == ["lse", "inner"]
+    assert [load.tensor.name for load in find_vectors(plan)] == ["lse", "inner"]
     assert order.last_readers == order.first_sums
 
 

@@ -18,6 +18,7 @@ from tilesmith.backends.triton.warp_roles.loading import Shared, emit_next, emit
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
 from tilesmith.backends.triton.warp_roles.segments import emit_bounds
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.shape import Permute
@@ -64,16 +65,16 @@ class ProductEmission:
             operand = op.x
         return shared.tiles[load].view(place, is_turned=is_turned)
 
-    def _wait_tiles(self, products: Sequence[Product], event: str) -> None:
-        """Until the tiles that products read in one turn are there."""
+    def _wait_tiles(self, products: Sequence[Product], event: str, kind: str) -> None:
+        """Until the tiles that products read in one turn are there, and all of one ring."""
         loads = {load for product in products for load in (product.lhs, product.rhs)}
         for ring in self._shared.rings.values():
-            if ring.kind != KEPT and loads & set(ring.loads):
+            if ring.kind == kind or (ring.kind != KEPT and loads & set(ring.loads)):
                 self._line(ring.wait_full(event))
 
     def start_early(self, event: str, names: Sequence[str]) -> None:
         """Start the products of a turn that need loaded tiles only."""
-        self._wait_tiles(self._plan.early, event)
+        self._wait_tiles(self._plan.early, event, EARLY)
         for product, name in zip(self._plan.early, names):
             self.start(product, event, name)
 
@@ -90,7 +91,7 @@ class ProductEmission:
 
     def start_late(self, event: str) -> list[str]:
         """Start the sums of a turn; their names while they are in flight."""
-        self._wait_tiles(self._plan.late, event)
+        self._wait_tiles(self._plan.late, event, LATE)
         return [self.start_sum(product, event) for product in self._plan.late]
 
     def start_sum(self, product: Product, event: str) -> str:
@@ -198,6 +199,7 @@ class ComputeRole:
         with writer.block("if turns > 0"):
             self._products.start_early("step", flying)
             self._products.wait_products(early, flying, 0)
+            self._read_vectors(plan.between, EARLY, "step")
             self._products.release(EARLY, "step")
             self._start_step(early, "0")
             self._call_step(step, "True")
@@ -206,6 +208,7 @@ class ComputeRole:
                 self._products.start_early("step + turn", flying)
                 sums = self._products.start_late("step + turn - 1")
                 self._products.wait_products(early, flying, len(sums))
+                self._read_vectors(plan.between, EARLY)
                 self._products.release(EARLY, "step + turn")
                 self._start_step(early, "turn")
                 self._call_step(step, "part != 1")
@@ -214,6 +217,25 @@ class ComputeRole:
                 self._rescale()
             self._products.wait_late(self._products.start_late("step + turns - 1"))
             self._products.release(LATE, "step + turns - 1")
+
+    def _read_vectors(
+        self, ops: Sequence[Operation], kind: str, event: str = "step + turn"
+    ) -> None:
+        """Vectors in shared memory that ops read, as they are used."""
+        emitter, shared = self._emitter, self._shared
+        ring = shared.rings.get(kind)
+        read = {value for op in ops for value in op.operand_values()}
+        for load in ring.loads if ring is not None else ():
+            if load.result not in read or load in self._plan.ring:
+                continue
+            assert ring is not None
+            name = emitter.variables.find_name(load.result)
+            if name is None:
+                name = emitter.spelling.names.fresh(emitter.name_hint(load.result))
+            tile = shared.tiles[load].view(shared.place(load, ring, event, GROUP))
+            emitter.writer.origin(load.loc)
+            self._line(f"{name} = {tile}.load({shared.layouts[load.result]})")
+            emitter.bind(load.result, name)
 
     @contextmanager
     def _other_turns(self, step: StepFunction) -> Iterator[None]:

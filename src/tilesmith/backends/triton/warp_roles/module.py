@@ -31,7 +31,7 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_scalars,
     emit_turns,
 )
-from tilesmith.backends.triton.warp_roles.order import find_order
+from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -155,7 +155,7 @@ class RoleModule:
                         fix='other block_sizes, or a config without structure="warp_roles"',
                     )
                 self.tiles[load] = tile
-            for load in self.order.streams if self.order is not None else ():
+            for load in find_vectors(self.plan):
                 found = find_copy(emitter, load)
                 if found is not None:
                     self.tiles[load] = found
@@ -174,13 +174,13 @@ class RoleModule:
 
     def _find_rings(self, kept: int, has_all: bool) -> dict[str, Ring]:
         """``has_all``: tiles of deferred products have as much room as the others."""
+        vectors = self._copied_vectors
         if self.order is None:
-            return find_rings(self.plan, kept)
-        streams = [load for load in self.order.streams if load in self.tiles]
+            return find_rings(self.plan, vectors, kept)
         stages = self.schedule.num_stages
         fewest = stages if has_all else self.order.fewest_deferred(stages)
         lengths = kept, "STAGES" if fewest == stages else str(fewest)
-        return find_staggered_rings(self.plan, self.order, streams, lengths)
+        return find_staggered_rings(self.plan, self.order, vectors, lengths)
 
     def count_bytes(self, rings: Mapping[str, Ring]) -> int:
         """Shared memory of the rings and their barriers."""
@@ -198,8 +198,11 @@ class RoleModule:
     @property
     def layouts(self) -> dict[Value, Layout]:
         """Those of all tiles in registers; vectors that are copied have one of their own."""
-        streams = [load for load in self.tiles if load not in (*self.plan.kept, *self.plan.ring)]
-        return find_layouts(self.plan, self.schedule.physical, streams)
+        return find_layouts(self.plan, self.schedule.physical, self._copied_vectors)
+
+    @property
+    def _copied_vectors(self) -> list[Load]:
+        return [load for load in find_vectors(self.plan) if load in self.tiles]
 
     @property
     def shared(self) -> Shared:
@@ -209,7 +212,8 @@ class RoleModule:
     def _make_steps(self) -> list[StepFunction]:
         """The functions of what lies between products: none, one, or one for each part."""
         plan, name = self.plan, f"{self.name}_step"
-        parts = [StepPart(plan.between, plan.late, plan.rescaling)] if plan.early else []
+        between = [op for op in plan.between if op not in self.tiles]
+        parts = [StepPart(between, plan.late, plan.rescaling)] if plan.early else []
         if self.order is not None:
             parts = find_parts(self.order, self.tiles, is_one_loop=self._is_one_loop)
         names = [name, f"{name}_2"]
@@ -221,7 +225,8 @@ class RoleModule:
     @property
     def _is_one_loop(self) -> bool:
         import os
-        return bool(int(os.environ.get("ONE_LOOP","0")))
+
+        return bool(int(os.environ.get("ONE_LOOP", "0")))
 
     def _compute_role(self, emitter: RoleEmitter, steps: Sequence[StepFunction]) -> ComputeRole:
         if self.order is not None:

@@ -36,8 +36,6 @@ class TurnOrder:
     first_sums: tuple[Product, ...]
     second: tuple[Operation, ...]
     second_sums: tuple[Product, ...]
-    streams: tuple[Load, ...]
-    """Vectors along the loop that are read between products; they may be copied like tiles."""
 
     @property
     def sums(self) -> tuple[Product, ...]:
@@ -77,7 +75,6 @@ def find_order(plan: RolePlan) -> TurnOrder | None:
         return None
     # What has most to do after it goes first.
     ahead = plan.early[alone.index(max(alone))]
-    streams = tuple(op for op in plan.between if isinstance(op, Load) and _is_vector(plan, op))
     first = _find_first(plan, ahead, needs)
     second = tuple(op for op in plan.between if op not in first)
     late = {value for op in second for value in op.results}
@@ -88,8 +85,14 @@ def find_order(plan: RolePlan) -> TurnOrder | None:
         tuple(product for product in plan.late if product.dot.lhs not in late),
         second,
         tuple(product for product in plan.late if product.dot.lhs in late),
-        streams,
     )
+
+
+def find_vectors(plan: RolePlan) -> tuple[Load, ...]:
+    """Vectors along the loop that are read between products; they may be copied like tiles."""
+    if not plan.early:
+        return ()
+    return tuple(op for op in plan.between if isinstance(op, Load) and _is_vector(plan, op))
 
 
 def _find_needs(plan: RolePlan) -> dict[Operation, set[Product]]:

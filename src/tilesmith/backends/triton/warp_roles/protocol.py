@@ -65,10 +65,13 @@ class Ring:
         return "0" if self.length == "1" else f"({event}) % {self.length}"
 
 
-def find_rings(plan: RolePlan, kept_length: int) -> dict[str, Ring]:
-    """The rings of a plan, by kind; those without loads are left out."""
+def find_rings(plan: RolePlan, vectors: Sequence[Load], kept_length: int) -> dict[str, Ring]:
+    """The rings of a plan, by kind; those without loads are left out.
+
+    Vectors are read as soon as early products are done.
+    """
     by_kind = {
-        EARLY: tuple(load for load in plan.ring if plan.turns_read(load) == EARLY),
+        EARLY: (*(load for load in plan.ring if plan.turns_read(load) == EARLY), *vectors),
         KEPT: plan.kept,
         LATE: tuple(load for load in plan.ring if plan.turns_read(load) == LATE),
     }
@@ -80,14 +83,14 @@ def find_rings(plan: RolePlan, kept_length: int) -> dict[str, Ring]:
 
 
 def find_staggered_rings(
-    plan: RolePlan, order: TurnOrder, streams: Sequence[Load], lengths: tuple[int, str]
+    plan: RolePlan, order: TurnOrder, vectors: Sequence[Load], lengths: tuple[int, str]
 ) -> dict[str, Ring]:
     """Those of a turn that is cut in two: tiles read a turn ahead, kept ones, all others.
 
     ``lengths`` are those of kept tiles and of the others.
     """
     early = tuple(load for load in plan.ring if order.is_ahead(load))
-    late = (*(load for load in plan.ring if not order.is_ahead(load)), *streams)
+    late = (*(load for load in plan.ring if not order.is_ahead(load)), *vectors)
     kept_length, late_length = lengths
     rings = (
         Ring(EARLY, early, "STAGES"),

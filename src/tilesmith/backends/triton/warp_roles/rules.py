@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
-from tilesmith.backends.triton.warp_roles.order import find_order
+from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -95,13 +95,12 @@ class RoleModel(KernelModel):
     def _shared_bytes(self, stages: int, sizes: TileSizes) -> int:
         """Of all rings; those of deferred products are shorter where there is no room."""
         plan, order = self._plan, self._order
-        streams = order.streams if order is not None else ()
+        ring = (*plan.ring, *find_vectors(plan))
         kept = sum(_num_bytes(load, sizes) for load in plan.kept)
-        ring = stages * sum(_num_bytes(load, sizes) for load in (*plan.ring, *streams))
-        total = BARRIER_BYTES + kept + ring
+        total = BARRIER_BYTES + kept + stages * sum(_num_bytes(load, sizes) for load in ring)
         if order is None or total <= SHARED_BYTES:
             return total
-        deferred = [load for load in (*plan.ring, *streams) if not order.is_ahead(load)]
+        deferred = [load for load in ring if not order.is_ahead(load)]
         fewer = stages - order.fewest_deferred(stages)
         return total - fewer * sum(_num_bytes(load, sizes) for load in deferred)
 

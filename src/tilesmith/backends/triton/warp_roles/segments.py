@@ -64,9 +64,7 @@ class Segments:
         return is_bound or self.has_partial_turn
 
 
-def find_segments(
-    plan: RolePlan, emitter: RoleEmitter, ops: Sequence[Operation]
-) -> Segments:
+def find_segments(plan: RolePlan, emitter: RoleEmitter, ops: Sequence[Operation]) -> Segments:
     """The selections of a step that all but a few turns can do without."""
     found, defining = Segments(), emitter.uses.defining
     columns = Dim.of(plan.loop.blocks[0])
@@ -127,9 +125,7 @@ def _terms(
     yield from _terms(op.args[1], -sign if op.fn == "sub" else sign, defining)
 
 
-def emit_bounds(
-    emitter: RoleEmitter, plan: RolePlan, segments: Segments, first: int = 1
-) -> None:
+def emit_bounds(emitter: RoleEmitter, plan: RolePlan, segments: Segments, first: int = 1) -> None:
     """``full_from`` and ``full_to``: the turns from a first one on that need no masks."""
     lower, upper = [literal(first)], [Expr("turns")]
     for condition in segments.conditions:

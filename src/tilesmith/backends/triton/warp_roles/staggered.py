@@ -27,9 +27,7 @@ def find_parts(
     order: TurnOrder, copied: Container[Operation], *, is_one_loop: bool
 ) -> list[StepPart]:
     """Both functions of a turn; vectors that are copied come to them in variables."""
-    first, second = (
-        [op for op in ops if op not in copied] for ops in (order.first, order.second)
-    )
+    first, second = ([op for op in ops if op not in copied] for ops in (order.first, order.second))
     return [
         StepPart(first, order.first_sums, second, is_one_loop),
         StepPart(second, order.second_sums, (), is_one_loop),
@@ -114,7 +112,7 @@ class StaggeredRole(ComputeRole):
         self._wait_ring(LATE, "step + turn")
         for product, name in zip(order.deferred, flying):
             products.start(product, "step + turn", name)
-        self._read_vectors(order.first)
+        self._read_vectors(order.first, LATE)
         self._call_step(self._steps[0], self._is_masked)
         for product in order.first_sums:
             products.start_sum(product, "step + turn")
@@ -123,7 +121,7 @@ class StaggeredRole(ComputeRole):
         """What needs the deferred products, and the sums after it."""
         order, products = self._order, self._products
         products.wait_products(names, flying, len(order.first_sums))
-        self._read_vectors(order.second)
+        self._read_vectors(order.second, LATE)
         self._release_after(order.deferred)
         self._call_step(self._steps[1], self._is_masked)
         for product in order.second_sums:
@@ -143,9 +141,7 @@ class StaggeredRole(ComputeRole):
         flying = [f"next_{name}" for name in names]
         after, before = [item[0] for item in more], [item[1] for item in more]
         if sums or more:
-            self._products.wait_products(
-                [*after, *names, *held], [*before, *flying, *held], left
-            )
+            self._products.wait_products([*after, *names, *held], [*before, *flying, *held], left)
 
     def _emit_end(self, name: str, flying: str) -> None:
         """Start what the next turn begins with; then everything is waited for."""
@@ -156,22 +152,6 @@ class StaggeredRole(ComputeRole):
         self._wait_sums(order.second_sums, 0, (name, flying))
         self._release_after(order.second_sums)
         products.release(EARLY, "step + turn")
-
-    def _read_vectors(self, ops: Sequence[Operation]) -> None:
-        """Vectors in shared memory that ops read first, as they are used."""
-        emitter, shared = self._emitter, self._shared
-        read = {value for op in ops for value in op.operand_values()}
-        for load in self._order.streams:
-            if load in shared.tiles and load.result in read:
-                ring = shared.rings[LATE]
-                place = shared.place(load, ring, "step + turn", "")
-                name = emitter.variables.find_name(load.result)
-                if name is None:
-                    name = emitter.spelling.names.fresh(emitter.name_hint(load.result))
-                emitter.writer.origin(load.loc)
-                layout = shared.layouts[load.result]
-                self._line(f"{name} = {shared.tiles[load].view(place)}.load({layout})")
-                emitter.bind(load.result, name)
 
 
 def _joined(parts: Sequence[Segments]) -> Segments:
