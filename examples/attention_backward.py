@@ -170,6 +170,7 @@ def attention_backward(
     v: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
+    *,
     is_causal: bool = False,
 ) -> Three:
     """Gradients of `[heads, m, d]` queries and `[heads, n, d]` keys and values.
@@ -201,7 +202,7 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Run the kernels of the gradients."""
-        return *attention_backward(grad_out, *ctx.saved_tensors, ctx.is_causal), None
+        return *attention_backward(grad_out, *ctx.saved_tensors, is_causal=ctx.is_causal), None
 
 
 def reference(
@@ -211,6 +212,7 @@ def reference(
     v: torch.Tensor,
     out: torch.Tensor,
     lse: torch.Tensor,
+    *,
     is_causal: bool = False,
 ) -> Three:
     source = causal_attention if is_causal else attention
@@ -227,8 +229,9 @@ def main() -> None:
         )
         for is_causal in (False, True):
             source = causal_attention.causal_fwd if is_causal else attention.attention_fwd
-            args = (torch.randn_like(q), q, k, v, *source(q, k, v), is_causal)
-            for found, exact in zip(attention_backward(*args), reference(*args)):
+            args = (torch.randn_like(q), q, k, v, *source(q, k, v))
+            results = attention_backward(*args, is_causal=is_causal)
+            for found, exact in zip(results, reference(*args, is_causal=is_causal)):
                 checked = check_against(
                     found, exact, reduction_length=m, intermediate=[v.dtype] * 2
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -203,7 +205,7 @@ def test_more_gradients(kind, is_causal, columns, n):
 
 
 def test_vectors_are_copied_where_their_rows_are_aligned():
-    options = {"block_sizes": [1, 128, 64], "pid_type": "flat"}
+    options: dict[str, Any] = {"block_sizes": [1, 128, 64], "pid_type": "flat"}
     assert "lse_tiles" in simulate("kv", (72, 72), False, **options)
     assert "lse_tiles" not in simulate("kv", (71, 71), False, **options)
 

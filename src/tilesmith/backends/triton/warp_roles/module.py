@@ -224,9 +224,12 @@ class RoleModule:
 
     @property
     def _is_one_loop(self) -> bool:
-        import os
+        """Whether turns with masks and without share a loop.
 
-        return bool(int(os.environ.get("ONE_LOOP", "0")))
+        With vectors to read, ptxas has too few registers for two copies of it and takes products
+        one by one: 2.7 ms instead of 2.0 for keys and values of 256 heads of 4096 x 64.
+        """
+        return bool(find_vectors(self.plan))
 
     def _compute_role(self, emitter: RoleEmitter, steps: Sequence[StepFunction]) -> ComputeRole:
         if self.order is not None:

@@ -88,6 +88,11 @@ def find_order(plan: RolePlan) -> TurnOrder | None:
     )
 
 
+def least_stages(plan: RolePlan) -> int:
+    """Tiles of a ring that must be there at once: a turn of two parts begins the next one."""
+    return plan.least_stages if find_order(plan) is None else 2
+
+
 def find_vectors(plan: RolePlan) -> tuple[Load, ...]:
     """Vectors along the loop that are read between products; they may be copied like tiles."""
     if not plan.early:

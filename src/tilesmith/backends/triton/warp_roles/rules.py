@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
-from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
+from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -45,6 +45,8 @@ SHARED_CACHE = 1 << 25
 """Bytes of tensors that programs running at the same time may use without losing them again."""
 OTHER_REGISTERS = 30
 """For addresses, masks and values of rows."""
+STAGGERED_REGISTERS = 16
+"""The same where a turn has two parts: each needs only what is not counted for the other."""
 THREADS = 32 * WARPS_PER_GROUP
 PRODUCT_SHARE = 0.95
 """Of the matrix units' rate that products reach with others' work between them."""
@@ -61,6 +63,7 @@ class RoleModel(KernelModel):
         super().__init__(kernel, device)
         self._plan = plan
         self._order = find_order(plan)
+        self._others = OTHER_REGISTERS if self._order is None else STAGGERED_REGISTERS
 
     @override
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
@@ -71,7 +74,7 @@ class RoleModel(KernelModel):
             elements,
             largest,
             Limits(self.kernel.rules.sizes.most_elements, GROUP_REGISTERS[groups], SHARED_BYTES),
-            registers=OTHER_REGISTERS + sum(self._held(sizes, groups)),
+            registers=self._others + sum(self._held(sizes, groups)),
             largest_resident=self._plan.late[0].dot.result,
             shared_bytes=self._shared_bytes(values["num_stages"], sizes),
             shared_tiles=tuple(load.result for load in tiles),
@@ -218,7 +221,7 @@ class WarpRoleRules(ConfigConditions):
                 expected=f"{LEAST_ROWS} or {2 * LEAST_ROWS} rows for each group of four warps",
                 fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
             )
-        least = _least_stages(self._plan)
+        least = least_stages(self._plan)
         if values["num_stages"] < least:
             raise InvalidConfig(
                 problem=f"num_stages={values['num_stages']}",
@@ -257,7 +260,7 @@ class WarpRoleRules(ConfigConditions):
         if self._plan.long_last and self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
             values["block_sizes"][step] = _largest_divisor(rows, values["block_sizes"][step])
-        values["num_stages"] = max(values["num_stages"], _least_stages(self._plan))
+        values["num_stages"] = max(values["num_stages"], least_stages(self._plan))
         if not _can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
             values["num_warps"] = groups * WARPS_PER_GROUP
@@ -269,7 +272,7 @@ class WarpRoleRules(ConfigConditions):
     def lighten(
         self, kernel: TargetedKernel, values: Values, use: ResourceUse
     ) -> Iterator[Values | None]:
-        least = _least_stages(self._plan)
+        least = least_stages(self._plan)
         has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
         if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
             yield {**values, "num_stages": values["num_stages"] - 1}
@@ -299,8 +302,11 @@ class WarpRoleRules(ConfigConditions):
         and all tiles have the same length. Programs walk several wide tiles of one length where
         the next one's kept operands fit beside those of this one, and narrow ones of several.
         """
+        if find_order(self._plan) is not None:
+            yield from self._staggered_tiles(kernel)
+            return
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
-        is_even = not self._plan.long_last
+        is_even = not self._plan.is_uneven
         groups = (3, 2) if is_narrow and is_even else (2, 3)
         depths = (2, 3, 5, 1) if is_even and not is_narrow else (3, 2, 5, 1)
         model = self.model(kernel)
@@ -313,6 +319,18 @@ class WarpRoleRules(ConfigConditions):
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
                 yield replace(seed, is_persistent=has_room and is_even != is_narrow)
+
+    def _staggered_tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
+        """Two groups, short rings. Programs walk tiles of one length, if two kept ones fit."""
+        model, both = self.model(kernel), (False,) if self._plan.is_uneven else (True, False)
+        for is_looped, size, stages in combinations(both, (128, 64, 32), (2, 3)):
+            blocks = self._blocks(kernel, 2 * LEAST_ROWS, size)
+            order, grouping = self._order(kernel), self._grouping(kernel)
+            seed = RoleSeed(blocks, 2, stages, order, grouping, is_looped)
+            use, sizes = model.resources(seed.values(kernel)), kernel.sizes(seed.values(kernel))
+            kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
+            if use.fits and (not is_looped or use.shared_bytes + kept <= SHARED_BYTES):
+                yield seed
 
     def _columns(self, kernel: TargetedKernel, product: Product) -> int:
         dim = product.dot.result.tile.shape[-1]
@@ -332,14 +350,14 @@ class WarpRoleRules(ConfigConditions):
         """Tiles of rows of one head one after the other, unless they differ in length."""
         (grid,) = kernel.outline.grids
         axes = list(range(len(grid.blocks)))
-        if self._plan.long_last:
+        if self._plan.is_uneven:
             return tuple(axes)
         rows = grid.blocks.index(self._plan.rows)
         return (rows, *(axis for axis in axes if axis != rows))
 
     def _grouping(self, kernel: TargetedKernel) -> int:
         """Heads side by side, where their rows differ in length; few enough for the cache."""
-        if not self._plan.long_last:
+        if not self._plan.is_uneven:
             return 1
         traffic = kernel.facts.bytes or 0
         (grid,) = kernel.outline.grids
@@ -358,11 +376,6 @@ def _largest_divisor(rows: int, size: int) -> int:
     while rows % size:
         size //= 2
     return size
-
-
-def _least_stages(plan: RolePlan) -> int:
-    """Tiles of a ring that must be there at once: a turn of two parts begins the next one."""
-    return plan.least_stages if find_order(plan) is None else 2
 
 
 def _num_bytes(load: Load, sizes: TileSizes) -> int:
