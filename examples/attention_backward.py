@@ -10,6 +10,8 @@ both do not fit into registers at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -178,11 +180,39 @@ def attention_backward(
     `lse` is the base-2 log-sum-exp that the forward kernels of the other examples keep.
     """
     inner = row_products(grad_out, out)
-    grad_q = query_gradients(grad_out, q, k, v, lse, inner, is_causal)
-    if q.size(-1) <= WIDEST_PAIR:
-        return grad_q, *key_value_gradients(grad_out, q, k, v, lse, inner, is_causal)
-    grad_k = key_gradients(grad_out, q, k, v, lse, inner, is_causal)
-    return grad_q, grad_k, value_gradients(grad_out, q, k, lse, is_causal)
+    args = grad_out, q, k, v, lse, inner, is_causal
+
+    def for_queries() -> torch.Tensor:
+        return query_gradients(*args)
+
+    def for_others() -> tuple[torch.Tensor, torch.Tensor]:
+        if q.size(-1) <= WIDEST_PAIR:
+            return key_value_gradients(*args)
+        return key_gradients(*args), value_gradients(grad_out, q, k, lse, is_causal)
+
+    return (
+        run_side_by_side(for_queries, for_others) if q.is_cuda else (for_queries(), *for_others())
+    )
+
+
+def run_side_by_side(
+    first: Callable[[], torch.Tensor], second: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+) -> Three:
+    """Two launches that do not need each other: one fills what the end of the other leaves idle."""
+    here, side = torch.cuda.current_stream(), side_stream(torch.cuda.current_device())
+    side.wait_stream(here)
+    found = first()
+    with torch.cuda.stream(side):
+        others = second()
+    here.wait_stream(side)
+    for tensor in others:
+        tensor.record_stream(here)
+    return found, *others
+
+
+@cache
+def side_stream(device: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 class Attention(torch.autograd.Function):

@@ -14,7 +14,7 @@ import tilesmith
 from examples.attention import attention, causal_attention
 from examples.attention_backward import key_value_gradients, query_gradients
 from examples.matmul import matmul
-from tilesmith.backends.triton.warp_roles import module, rules
+from tilesmith.backends.triton.warp_roles import copies, module, rules
 
 SMALL = 16
 """The smallest side of a product, where its size does not matter."""
@@ -30,9 +30,10 @@ def emit(kernel: Any, args: Sequence[Any], **config: Any) -> str:
 @contextmanager
 def any_stages(*, has_room: bool = True) -> Iterator[None]:
     """Configs that ptxas gets wrong too; ``has_room``: whether kept tiles may lie there twice."""
-    room = module.SHARED_BYTES if has_room else 0
+    room = copies.SHARED_BYTES if has_room else 0
     with (
         mock.patch.object(rules, "_is_compiled_rightly", return_value=True),
+        mock.patch.object(copies, "SHARED_BYTES", room),
         mock.patch.object(module, "SHARED_BYTES", room),
     ):
         yield

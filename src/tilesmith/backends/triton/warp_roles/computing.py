@@ -26,7 +26,7 @@ from tilesmith.ir.types import Value
 
 
 class ProductEmission:
-    """Starts products, waits for them, and hands their tiles back."""
+    """Starts products, waits for them, reads vectors and hands tiles back."""
 
     def __init__(self, emitter: RoleEmitter, shared: Shared) -> None:
         self._emitter = emitter
@@ -129,6 +129,23 @@ class ProductEmission:
         if kind in self._shared.rings:
             self._line(self._shared.rings[kind].release(event))
 
+    def read_vectors(self, ops: Sequence[Operation], kind: str, event: str = "step + turn") -> None:
+        """Vectors in shared memory that ops read, as they are used."""
+        emitter, shared = self._emitter, self._shared
+        ring = shared.rings.get(kind)
+        read = {value for op in ops for value in op.operand_values()}
+        for load in ring.loads if ring is not None else ():
+            if load.result not in read or load in self._plan.ring:
+                continue
+            assert ring is not None
+            name = emitter.variables.find_name(load.result)
+            if name is None:
+                name = emitter.spelling.names.fresh(emitter.name_hint(load.result))
+            tile = shared.tiles[load].view(shared.place(load, ring, event, GROUP))
+            emitter.writer.origin(load.loc)
+            self._line(f"{name} = {tile}.load({shared.layouts[load.result]})")
+            emitter.bind(load.result, name)
+
 
 class ComputeRole:
     """What a group of four warps runs for one tile."""
@@ -199,7 +216,7 @@ class ComputeRole:
         with writer.block("if turns > 0"):
             self._products.start_early("step", flying)
             self._products.wait_products(early, flying, 0)
-            self._read_vectors(plan.between, EARLY, "step")
+            self._products.read_vectors(plan.between, EARLY, "step")
             self._products.release(EARLY, "step")
             self._start_step(early, "0")
             self._call_step(step, "True")
@@ -208,7 +225,7 @@ class ComputeRole:
                 self._products.start_early("step + turn", flying)
                 sums = self._products.start_late("step + turn - 1")
                 self._products.wait_products(early, flying, len(sums))
-                self._read_vectors(plan.between, EARLY)
+                self._products.read_vectors(plan.between, EARLY)
                 self._products.release(EARLY, "step + turn")
                 self._start_step(early, "turn")
                 self._call_step(step, "part != 1")
@@ -217,25 +234,6 @@ class ComputeRole:
                 self._rescale()
             self._products.wait_late(self._products.start_late("step + turns - 1"))
             self._products.release(LATE, "step + turns - 1")
-
-    def _read_vectors(
-        self, ops: Sequence[Operation], kind: str, event: str = "step + turn"
-    ) -> None:
-        """Vectors in shared memory that ops read, as they are used."""
-        emitter, shared = self._emitter, self._shared
-        ring = shared.rings.get(kind)
-        read = {value for op in ops for value in op.operand_values()}
-        for load in ring.loads if ring is not None else ():
-            if load.result not in read or load in self._plan.ring:
-                continue
-            assert ring is not None
-            name = emitter.variables.find_name(load.result)
-            if name is None:
-                name = emitter.spelling.names.fresh(emitter.name_hint(load.result))
-            tile = shared.tiles[load].view(shared.place(load, ring, event, GROUP))
-            emitter.writer.origin(load.loc)
-            self._line(f"{name} = {tile}.load({shared.layouts[load.result]})")
-            emitter.bind(load.result, name)
 
     @contextmanager
     def _other_turns(self, step: StepFunction) -> Iterator[None]:

@@ -5,7 +5,7 @@ A function, its schedule and its plan go in. Text comes out, and what it refers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.backends.source_writer import SourceWriter
@@ -16,7 +16,7 @@ from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
-from tilesmith.backends.triton.warp_roles.copies import CopiedTile, find_copy
+from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
@@ -31,25 +31,19 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_scalars,
     emit_turns,
 )
-from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
+from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
-    BARRIER_BYTES,
     BARRIER_FUNCTIONS,
     KEPT,
     REGISTERS,
     SHARED_BYTES,
     WARPS_PER_GROUP,
-    Ring,
-    find_rings,
-    find_staggered_rings,
 )
 from tilesmith.backends.triton.warp_roles.staggered import StaggeredRole, find_parts
-from tilesmith.exc import InvalidConfig
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Value
-from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import Schedule
 
 IMPORTS = """
@@ -84,7 +78,7 @@ class RoleModule:
     def __post_init__(self) -> None:
         self.groups = num_groups(self.schedule)
         self.order = find_order(self.plan)
-        self.tiles: dict[Load, CopiedTile] = {}
+        self.buffers = Buffers(self.plan, self.schedule, self.groups)
         self._stores = ResultStores(self)
 
     @property
@@ -145,97 +139,35 @@ class RoleModule:
         emit_scalars(emitter, self.plan)
         emit_turns(emitter, self.plan)
         with bound_axes(emitter, self.plan):
-            for load in (*self.plan.kept, *self.plan.ring):
-                tile = find_copy(emitter, load)
-                if tile is None:
-                    raise InvalidConfig(
-                        problem=f"the copy engine cannot load tiles of {load.tensor.name}",
-                        loc=load.loc,
-                        expected="tiles that end where the tensor ends, in multiples of 16 bytes",
-                        fix='other block_sizes, or a config without structure="warp_roles"',
-                    )
-                self.tiles[load] = tile
-            for load in find_vectors(self.plan):
-                found = find_copy(emitter, load)
-                if found is not None:
-                    self.tiles[load] = found
+            self.buffers.find_tiles(emitter)
         emit_copies(emitter, self.shared)
-
-    @property
-    def _rings(self) -> dict[str, Ring]:
-        """The longest that fit."""
-        is_looped = is_persistent(self.schedule.pid_type)
-        rings: dict[str, Ring] = {}
-        for kept, has_all in ((2 if is_looped else 1, True), (1, True), (1, False)):
-            rings = self._find_rings(kept, has_all)
-            if self.count_bytes(rings) <= SHARED_BYTES:
-                break
-        return rings
-
-    def _find_rings(self, kept: int, has_all: bool) -> dict[str, Ring]:
-        """``has_all``: tiles of deferred products have as much room as the others."""
-        vectors = self._copied_vectors
-        if self.order is None:
-            return find_rings(self.plan, vectors, kept)
-        stages = self.schedule.num_stages
-        fewest = stages if has_all else self.order.fewest_deferred(stages)
-        lengths = kept, "STAGES" if fewest == stages else str(fewest)
-        return find_staggered_rings(self.plan, self.order, vectors, lengths)
-
-    def count_bytes(self, rings: Mapping[str, Ring]) -> int:
-        """Shared memory of the rings and their barriers."""
-        return BARRIER_BYTES + sum(
-            self._count(load, ring) * self.tiles[load].num_bytes
-            for ring in rings.values()
-            for load in ring.loads
-        )
-
-    def _count(self, load: Load, ring: Ring) -> int:
-        """Buffers of a load."""
-        length = self.schedule.num_stages if ring.length == "STAGES" else int(ring.length)
-        return length * (self.groups if self.tiles[load].has_group_rows else 1)
 
     @property
     def layouts(self) -> dict[Value, Layout]:
         """Those of all tiles in registers; vectors that are copied have one of their own."""
-        return find_layouts(self.plan, self.schedule.physical, self._copied_vectors)
-
-    @property
-    def _copied_vectors(self) -> list[Load]:
-        return [load for load in find_vectors(self.plan) if load in self.tiles]
+        return find_layouts(self.plan, self.schedule.physical, self.buffers.vectors)
 
     @property
     def shared(self) -> Shared:
         """What all roles know."""
-        return Shared(self.plan, self._rings, self.tiles, self.layouts, self.groups)
+        return Shared(self.plan, self.buffers.rings, self.buffers.tiles, self.layouts, self.groups)
 
     def _make_steps(self) -> list[StepFunction]:
         """The functions of what lies between products: none, one, or one for each part."""
         plan, name = self.plan, f"{self.name}_step"
-        between = [op for op in plan.between if op not in self.tiles]
+        between = [op for op in plan.between if op not in self.buffers.tiles]
         parts = [StepPart(between, plan.late, plan.rescaling)] if plan.early else []
         if self.order is not None:
-            parts = find_parts(self.order, self.tiles, is_one_loop=self._is_one_loop)
+            parts = find_parts(plan, self.order, self.buffers.tiles)
         names = [name, f"{name}_2"]
         return [
             StepFunction(self._emitter(), self.shared, name, self._parameters, part)
             for name, part in zip(names, parts)
         ]
 
-    @property
-    def _is_one_loop(self) -> bool:
-        """Whether turns with masks and without share a loop.
-
-        With vectors to read, ptxas has too few registers for two copies of it and takes products
-        one by one: 2.7 ms instead of 2.0 for keys and values of 256 heads of 4096 x 64.
-        """
-        return bool(find_vectors(self.plan))
-
     def _compute_role(self, emitter: RoleEmitter, steps: Sequence[StepFunction]) -> ComputeRole:
         if self.order is not None:
-            return StaggeredRole(
-                emitter, self.shared, self.order, steps, is_one_loop=self._is_one_loop
-            )
+            return StaggeredRole(emitter, self.shared, self.order, steps)
         return ComputeRole(emitter, self.shared, steps[0] if steps else None)
 
     def _take(self, needs: Needs) -> None:
@@ -264,8 +196,8 @@ class RoleModule:
         with writer.indented():
             for ring in shared.rings.values():
                 for load in ring.loads:
-                    tile = self.tiles[load]
-                    self._allocate(writer, shared.buffer(load), self._count(load, ring), tile)
+                    count, tile = self.buffers.count(load, ring), self.buffers.tiles[load]
+                    self._allocate(writer, shared.buffer(load), count, tile)
             for name, tile in self._stores.staged.items():
                 self._allocate(writer, name, self.groups, tile)
             for ring in shared.rings.values():
@@ -346,11 +278,11 @@ class ResultStores:
         shared = self._module.shared
         kept = shared.rings.get(KEPT)
         for load in kept.loads if kept is not None else ():
-            other = self._module.tiles[load]
+            other = self._module.buffers.tiles[load]
             is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
             if kept is not None and is_alike and other.has_group_rows:
                 return shared.place(load, kept, "piece", GROUP)
-        needed = self._module.count_bytes(shared.rings) + self._module.groups * tile.num_bytes
+        needed = self._module.buffers.num_bytes + self._module.groups * tile.num_bytes
         if needed > SHARED_BYTES or not tile.has_group_rows:
             return None
         name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"

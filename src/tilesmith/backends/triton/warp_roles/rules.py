@@ -302,15 +302,15 @@ class WarpRoleRules(ConfigConditions):
         and all tiles have the same length. Programs walk several wide tiles of one length where
         the next one's kept operands fit beside those of this one, and narrow ones of several.
         """
-        if find_order(self._plan) is not None:
-            yield from self._staggered_tiles(kernel)
-            return
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
-        is_even = not self._plan.is_uneven
-        groups = (3, 2) if is_narrow and is_even else (2, 3)
-        depths = (2, 3, 5, 1) if is_even and not is_narrow else (3, 2, 5, 1)
+        is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
+        groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
+        is_short = is_staggered or (is_even and not is_narrow)
+        depths = (2, 3, 5, 1) if is_short else (3, 2, 5, 1)
         model = self.model(kernel)
-        for size, number, stages in combinations((128, 64, 32), groups, depths):
+        # Turns of two parts: room for the next tile's operands is worth more than wide steps.
+        ways = (True, False) if is_staggered and is_even else (False,)
+        for is_looped, size, number, stages in combinations(ways, (128, 64, 32), groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
             seed = RoleSeed(blocks, number, stages, self._order(kernel), self._grouping(kernel))
             use = model.resources(seed.values(kernel))
@@ -318,19 +318,9 @@ class WarpRoleRules(ConfigConditions):
                 sizes = kernel.sizes(seed.values(kernel))
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
-                yield replace(seed, is_persistent=has_room and is_even != is_narrow)
-
-    def _staggered_tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
-        """Two groups, short rings. Programs walk tiles of one length, if two kept ones fit."""
-        model, both = self.model(kernel), (False,) if self._plan.is_uneven else (True, False)
-        for is_looped, size, stages in combinations(both, (128, 64, 32), (2, 3)):
-            blocks = self._blocks(kernel, 2 * LEAST_ROWS, size)
-            order, grouping = self._order(kernel), self._grouping(kernel)
-            seed = RoleSeed(blocks, 2, stages, order, grouping, is_looped)
-            use, sizes = model.resources(seed.values(kernel)), kernel.sizes(seed.values(kernel))
-            kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
-            if use.fits and (not is_looped or use.shared_bytes + kept <= SHARED_BYTES):
-                yield seed
+                if has_room or not is_looped:
+                    walks = is_looped or (not is_staggered and has_room and is_even != is_narrow)
+                    yield replace(seed, is_persistent=walks)
 
     def _columns(self, kernel: TargetedKernel, product: Product) -> int:
         dim = product.dot.result.tile.shape[-1]
