@@ -1,7 +1,7 @@
 """Gradients of attention, compiled by us with the default config, against torch's best.
 
 ``python -m benchmarks.attention_backward [errors | times] [plain | causal] [widths]`` on a GPU:
-errors against fp64 at boundary lengths, then one line for each shape with the SDPA backend that won.
+errors against fp64 at boundary lengths, then a line for each shape with the SDPA backend that won.
 Times are those of all kernels of a backward together, in turns with a cold L2 (median, and the
 middle half).
 """

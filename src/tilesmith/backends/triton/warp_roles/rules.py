@@ -305,8 +305,8 @@ class WarpRoleRules(ConfigConditions):
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
         groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
-        is_short = is_staggered or (is_even and not is_narrow)
-        depths = (2, 3, 5, 1) if is_short else (3, 2, 5, 1)
+        depths = (2, 3, 5, 1) if is_even and not is_narrow else (3, 2, 5, 1)
+        depths = (2, 3) if is_staggered else depths
         model = self.model(kernel)
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
         ways = (True, False) if is_staggered and is_even else (False,)
