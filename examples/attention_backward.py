@@ -30,10 +30,11 @@ WIDEST_PAIR = 128
 def row_products(grad_out: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Sums of the outputs times their gradients, one for each query."""
     heads, m, _ = out.size()
-    inner = torch.empty([heads, m], dtype=torch.float32, device=out.device)
+    dtype = torch.promote_types(out.dtype, torch.float32)
+    inner = torch.empty([heads, m], dtype=dtype, device=out.device)
     for tile_b, tile_m in hl.tile([heads, m]):
-        grads = grad_out[tile_b, tile_m, :].to(torch.float32)
-        inner[tile_b, tile_m] = (grads * out[tile_b, tile_m, :].to(torch.float32)).sum(-1)
+        grads = grad_out[tile_b, tile_m, :].to(dtype)
+        inner[tile_b, tile_m] = (grads * out[tile_b, tile_m, :].to(dtype)).sum(-1)
     return inner
 
 
@@ -50,20 +51,21 @@ def query_gradients(
     """The gradient of `[heads, m, d]` queries: a loop over keys, up to the diagonal."""
     m, n = q.size(1), k.size(1)
     head_dim = hl.specialize(q.size(2))
+    dtype = torch.promote_types(q.dtype, torch.float32)
     grad_q = torch.empty_like(q)
     scale = 1.0 / math.sqrt(head_dim)
     for tile_b, tile_m in hl.tile([q.size(0), m]):
         queries, grads = q[tile_b, tile_m, :], grad_out[tile_b, tile_m, :]
         norm, mean = lse[tile_b, tile_m], inner[tile_b, tile_m]
-        acc = hl.zeros([tile_b, tile_m, head_dim], dtype=torch.float32)
+        acc = hl.zeros([tile_b, tile_m, head_dim], dtype=dtype)
         for tile_n in hl.tile(0, tile_m.end if is_causal else n):
             keys = k[tile_b, tile_n, :]
-            scores = torch.bmm(queries, keys.transpose(1, 2), torch.float32)
+            scores = torch.bmm(queries, keys.transpose(1, 2), dtype)
             weights = torch.exp2(scores * (scale * LOG2_E) - norm[:, :, None])
             if is_causal:
                 visible = tile_m.index[:, None] >= tile_n.index[None, :]
                 weights = torch.where(visible[None, :, :], weights, 0.0)
-            along = torch.bmm(grads, v[tile_b, tile_n, :].transpose(1, 2), torch.float32)
+            along = torch.bmm(grads, v[tile_b, tile_n, :].transpose(1, 2), dtype)
             grad_scores = weights * (along - mean[:, :, None])
             acc = torch.baddbmm(acc, grad_scores.to(k.dtype), keys)
         grad_q[tile_b, tile_m, :] = (acc * scale).to(q.dtype)
@@ -83,21 +85,22 @@ def key_value_gradients(
     """Gradients of keys and values: a loop over queries, from the diagonal on."""
     m, n = q.size(1), k.size(1)
     head_dim = hl.specialize(q.size(2))
+    dtype = torch.promote_types(q.dtype, torch.float32)
     grad_k, grad_v = torch.empty_like(k), torch.empty_like(v)
     scale = 1.0 / math.sqrt(head_dim)
     for tile_b, tile_n in hl.tile([q.size(0), n]):
         keys, values = k[tile_b, tile_n, :], v[tile_b, tile_n, :]
-        for_keys = hl.zeros([tile_b, tile_n, head_dim], dtype=torch.float32)
-        for_values = hl.zeros([tile_b, tile_n, head_dim], dtype=torch.float32)
+        for_keys = hl.zeros([tile_b, tile_n, head_dim], dtype=dtype)
+        for_values = hl.zeros([tile_b, tile_n, head_dim], dtype=dtype)
         for tile_m in hl.tile(tile_n.begin if is_causal else 0, m):
             queries, grads = q[tile_b, tile_m, :], grad_out[tile_b, tile_m, :]
-            scores = torch.bmm(keys, queries.transpose(1, 2), torch.float32)
+            scores = torch.bmm(keys, queries.transpose(1, 2), dtype)
             weights = torch.exp2(scores * (scale * LOG2_E) - lse[tile_b, tile_m][:, None, :])
             if is_causal:
                 visible = tile_n.index[:, None] <= tile_m.index[None, :]
                 weights = torch.where(visible[None, :, :], weights, 0.0)
             for_values = torch.baddbmm(for_values, weights.to(grad_out.dtype), grads)
-            along = torch.bmm(values, grads.transpose(1, 2), torch.float32)
+            along = torch.bmm(values, grads.transpose(1, 2), dtype)
             grad_scores = weights * (along - inner[tile_b, tile_m][:, None, :])
             for_keys = torch.baddbmm(for_keys, grad_scores.to(q.dtype), queries)
         grad_k[tile_b, tile_n, :] = (for_keys * scale).to(k.dtype)
@@ -118,19 +121,20 @@ def key_gradients(
     """The gradient of the keys alone, for wide heads."""
     m, n = q.size(1), k.size(1)
     head_dim = hl.specialize(q.size(2))
+    dtype = torch.promote_types(q.dtype, torch.float32)
     grad_k = torch.empty_like(k)
     scale = 1.0 / math.sqrt(head_dim)
     for tile_b, tile_n in hl.tile([q.size(0), n]):
         keys, values = k[tile_b, tile_n, :], v[tile_b, tile_n, :]
-        acc = hl.zeros([tile_b, tile_n, head_dim], dtype=torch.float32)
+        acc = hl.zeros([tile_b, tile_n, head_dim], dtype=dtype)
         for tile_m in hl.tile(tile_n.begin if is_causal else 0, m):
             queries, grads = q[tile_b, tile_m, :], grad_out[tile_b, tile_m, :]
-            scores = torch.bmm(keys, queries.transpose(1, 2), torch.float32)
+            scores = torch.bmm(keys, queries.transpose(1, 2), dtype)
             weights = torch.exp2(scores * (scale * LOG2_E) - lse[tile_b, tile_m][:, None, :])
             if is_causal:
                 visible = tile_n.index[:, None] <= tile_m.index[None, :]
                 weights = torch.where(visible[None, :, :], weights, 0.0)
-            along = torch.bmm(values, grads.transpose(1, 2), torch.float32)
+            along = torch.bmm(values, grads.transpose(1, 2), dtype)
             grad_scores = weights * (along - inner[tile_b, tile_m][:, None, :])
             acc = torch.baddbmm(acc, grad_scores.to(q.dtype), queries)
         grad_k[tile_b, tile_n, :] = (acc * scale).to(k.dtype)
@@ -148,14 +152,15 @@ def value_gradients(
     """The gradient of the values alone, for wide heads."""
     m, n = q.size(1), k.size(1)
     head_dim = hl.specialize(q.size(2))
+    dtype = torch.promote_types(q.dtype, torch.float32)
     grad_v = torch.empty_like(k)
     scale = LOG2_E / math.sqrt(head_dim)
     for tile_b, tile_n in hl.tile([q.size(0), n]):
         keys = k[tile_b, tile_n, :]
-        acc = hl.zeros([tile_b, tile_n, head_dim], dtype=torch.float32)
+        acc = hl.zeros([tile_b, tile_n, head_dim], dtype=dtype)
         for tile_m in hl.tile(tile_n.begin if is_causal else 0, m):
             queries, grads = q[tile_b, tile_m, :], grad_out[tile_b, tile_m, :]
-            scores = torch.bmm(keys, queries.transpose(1, 2), torch.float32)
+            scores = torch.bmm(keys, queries.transpose(1, 2), dtype)
             weights = torch.exp2(scores * scale - lse[tile_b, tile_m][:, None, :])
             if is_causal:
                 visible = tile_n.index[:, None] <= tile_m.index[None, :]
