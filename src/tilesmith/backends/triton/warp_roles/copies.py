@@ -154,7 +154,9 @@ class Buffers:
         order, stages = find_order(self.plan), self.schedule.num_stages
         if order is None:
             return find_rings(self.plan, self.vectors, kept)
-        fewest = stages if has_all else order.fewest_deferred(stages)
+        # Three groups are compiled wrongly with rings of two slots.
+        is_whole = has_all or self.groups > 2
+        fewest = stages if is_whole else order.fewest_deferred(stages)
         lengths = kept, "STAGES" if fewest == stages else str(fewest)
         return find_staggered_rings(self.plan, order, self.vectors, lengths)
 
