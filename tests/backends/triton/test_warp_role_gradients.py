@@ -235,3 +235,25 @@ def test_one_early_product_needs_no_order():
     tile = torch.empty(2, 256, 64, dtype=torch.bfloat16, device="meta")
     row = torch.empty(2, 256, device="meta")
     assert find_order(plan_of(value_gradients, (tile, tile, tile, row, True))) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "head_dim", "is_causal", "columns", "pid"),
+    [
+        (query_gradients, 128, False, 64, "persistent_interleaved"),
+        (query_gradients, 128, True, 128, "flat"),
+        (key_value_gradients, 128, False, 64, "persistent_interleaved"),
+        (key_value_gradients, 64, True, 128, "flat"),
+        (key_gradients, 256, False, 64, "flat"),
+    ],
+)
+def test_defaults_are_those_that_were_fastest(kernel, head_dim, is_causal, columns, pid):
+    tile = torch.empty(64, 4096, head_dim, dtype=torch.bfloat16, device="meta")
+    row = torch.empty(64, 4096, device="meta")
+    args = kernel.normalize_args(tile, tile, tile, tile, row, row, is_causal)
+    config = kernel.bind(args, target="cuda:90").config_spec.default_config()
+    assert config["structure"] == "warp_roles"
+    assert config["block_sizes"] == [1, 128, columns]
+    assert (config["pid_type"], config["num_stages"]) == (pid, 2)
+    # Tiles of one length take the rows of a head in turn; others begin with the longest.
+    assert config["loop_orders"] == [[0, 1] if is_causal else [1, 0]]
