@@ -10,7 +10,6 @@ both do not fit into registers at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -187,32 +186,22 @@ def attention_backward(
     inner = row_products(grad_out, out)
     args = grad_out, q, k, v, lse, inner, is_causal
 
-    def for_queries() -> torch.Tensor:
-        return query_gradients(*args)
-
-    def for_others() -> tuple[torch.Tensor, torch.Tensor]:
+    def for_keys_and_values() -> tuple[torch.Tensor, torch.Tensor]:
         if q.size(-1) <= WIDEST_PAIR:
             return key_value_gradients(*args)
         return key_gradients(*args), value_gradients(grad_out, q, k, lse, is_causal)
 
-    return (
-        run_side_by_side(for_queries, for_others) if q.is_cuda else (for_queries(), *for_others())
-    )
-
-
-def run_side_by_side(
-    first: Callable[[], torch.Tensor], second: Callable[[], tuple[torch.Tensor, torch.Tensor]]
-) -> Three:
-    """Two launches that do not need each other: one fills what the end of the other leaves idle."""
+    if not q.is_cuda:
+        return query_gradients(*args), *for_keys_and_values()
+    # They do not need each other: one fills what the end of the other leaves idle.
     here, side = torch.cuda.current_stream(), side_stream(torch.cuda.current_device())
     side.wait_stream(here)
-    found = first()
+    grad_k, grad_v = for_keys_and_values()
     with torch.cuda.stream(side):
-        others = second()
+        grad_q = query_gradients(*args)
     here.wait_stream(side)
-    for tensor in others:
-        tensor.record_stream(here)
-    return found, *others
+    grad_q.record_stream(here)
+    return grad_q, grad_k, grad_v
 
 
 @cache
