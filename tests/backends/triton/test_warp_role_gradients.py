@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+import tilesmith
+import tilesmith.language as hl
 from examples import attention, causal_attention
 from examples.attention_backward import (
     key_gradients,
@@ -208,6 +210,35 @@ def test_vectors_are_copied_where_their_rows_are_aligned():
     options: dict[str, Any] = {"block_sizes": [1, 128, 64], "pid_type": "flat"}
     assert "lse_tiles" in simulate("kv", (72, 72), False, **options)
     assert "lse_tiles" not in simulate("kv", (71, 71), False, **options)
+
+
+@tilesmith.kernel(static_shapes=True)
+def one_tensor(q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Keys are the values too: the ring that early products read has vectors alone."""
+    m, n, head_dim = q.size(1), k.size(1), hl.specialize(q.size(2))
+    out = torch.empty_like(q)
+    for tile_b, tile_m in hl.tile([q.size(0), m]):
+        acc = hl.zeros([tile_b, tile_m, head_dim], dtype=torch.float32)
+        queries = q[tile_b, tile_m, :]
+        for tile_n in hl.tile(n):
+            keys = k[tile_b, tile_n, :]
+            scores = torch.bmm(queries, keys.transpose(1, 2), torch.float32)
+            weights = scores * bias[tile_b, tile_n][:, None, :]
+            acc = torch.baddbmm(acc, weights.to(k.dtype), keys)
+        out[tile_b, tile_m, :] = acc.to(out.dtype)
+    return out
+
+
+def test_vectors_have_a_ring_where_no_tile_has():
+    torch.manual_seed(0)
+    q, k = (torch.randn(2, 136, 16).bfloat16() for _ in range(2))
+    bias = torch.rand(2, 136)
+    text = emit(one_tensor, (q, k, bias), block_sizes=[1, 128, 64], num_warps=8)
+    assert "early_full = _barriers" in text
+    exact = (q.double() @ k.double().mT * bias.double()[:, None, :]) @ k.double()
+    for seed in range(3):
+        found = Simulation(text, seed=seed)["one_tensor"](q, k, bias)
+        assert (found.double() - exact).norm() <= 4e-3 * exact.norm()
 
 
 def plan_of(kernel, args) -> RolePlan:
