@@ -10,7 +10,6 @@ both do not fit into registers at once.
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import torch
@@ -186,27 +185,10 @@ def attention_backward(
     inner = row_products(grad_out, out)
     args = grad_out, q, k, v, lse, inner, is_causal
 
-    def for_keys_and_values() -> tuple[torch.Tensor, torch.Tensor]:
-        if q.size(-1) <= WIDEST_PAIR:
-            return key_value_gradients(*args)
-        return key_gradients(*args), value_gradients(grad_out, q, k, lse, is_causal)
-
-    if not q.is_cuda:
-        return query_gradients(*args), *for_keys_and_values()
-    # They do not need each other: one fills what the end of the other leaves idle.
-    here, side = torch.cuda.current_stream(), side_stream(torch.cuda.current_device())
-    side.wait_stream(here)
-    grad_k, grad_v = for_keys_and_values()
-    with torch.cuda.stream(side):
-        grad_q = query_gradients(*args)
-    here.wait_stream(side)
-    grad_q.record_stream(here)
-    return grad_q, grad_k, grad_v
-
-
-@cache
-def side_stream(device: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    grad_q = query_gradients(*args)
+    if q.size(-1) <= WIDEST_PAIR:
+        return grad_q, *key_value_gradients(*args)
+    return grad_q, key_gradients(*args), value_gradients(grad_out, q, k, lse, is_causal)
 
 
 class Attention(torch.autograd.Function):
