@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
 import torch
+from triton import knobs
 
 import tilesmith
 import tilesmith.language as hl
@@ -21,6 +23,8 @@ from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.test_warp_role_protocol import WAIT, earlier, instead, without
 from tests.backends.triton.warp_role_model import Explorer, record
 from tests.backends.triton.warp_role_modules import emit, model_args, model_text
+from tests.examples.ports.test_ports_on_hopper import stand_in
+from tilesmith.backends.triton.build import build_kernel
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 
@@ -266,6 +270,33 @@ def test_one_early_product_needs_no_order():
     tile = torch.empty(2, 256, 64, dtype=torch.bfloat16, device="meta")
     row = torch.empty(2, 256, device="meta")
     assert find_order(plan_of(value_gradients, (tile, tile, tile, row, True))) is None
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "head_dim"),
+    [
+        *((query_gradients, d) for d in (64, 128, 256)),
+        *((key_value_gradients, d) for d in (64, 128)),
+        (key_gradients, 256),
+    ],
+)
+def test_products_are_not_taken_one_by_one(kernel, head_dim, is_causal, tmp_path):
+    """The assembler says so where it has too few registers for products in flight."""
+    tile = torch.empty(64, 4096, head_dim, dtype=torch.bfloat16, device="meta")
+    row = torch.empty(64, 4096, device="meta")
+    args = kernel.normalize_args(tile, tile, tile, tile, row, row, is_causal)
+    bound = kernel.bind(args, target="cuda:90")
+    artifact = bound.to_artifact(bound.config_spec.default_config())
+    given = {item.name: stand_in(item, {}) for item in artifact.parameters}
+    source = tmp_path / "kernel.ptx"
+    source.write_text(build_kernel(artifact, given).asm["ptx"])
+    command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(source)]
+    command += ["-o", str(tmp_path / "kernel.cubin")]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert "spill stores" in report
+    assert "serialized" not in report
 
 
 @pytest.mark.parametrize(
