@@ -29,6 +29,30 @@ LENGTH_CASES = [
     *(Case(kind, n, 128) for kind in ("bias", "lse") for n in LENGTHS),
     *(Case(kind, n, d) for kind in ("bias", "lse") for n in (65, 1024) for d in (64, 256)),
 ]
+GRADIENT_CASES = [
+    *(
+        Case(f"{way}{kind}", n, d)
+        for way in ("", "causal ")
+        for kind, d in (("queries", 128), ("keys and values", 128), ("keys and values", 64))
+        for n in LENGTHS
+    ),
+    *(
+        Case(f"{way}{kind}", n, 256)
+        for way in ("", "causal ")
+        for kind in ("queries", "keys", "values")
+        for n in (65, 1024, 4097)
+    ),
+    *(
+        Case(kind, n, 64, layout)
+        for kind in ("causal queries", "causal keys and values")
+        for n, layout in ((577, "strided"), (129, "sliced"))
+    ),
+    *(
+        Case(kind, 577, d, seed=seed, repeats=50 if seed < 2 else 3)
+        for kind, d in (("queries", 128), ("causal keys and values", 64))
+        for seed in range(20)
+    ),
+]
 LAYOUT_CASES = [
     Case(kind, n, 64, layout)
     for kind in ("plain", "causal", "lse")
@@ -39,7 +63,7 @@ CONFIG_CASES = [
     for kind, d in (("plain", 128), ("causal", 64), ("bias", 64), ("lse", 128))
     for seed in range(20)
 ]
-CASES = [*LENGTH_CASES, *LAYOUT_CASES, *CONFIG_CASES]
+CASES = [*LENGTH_CASES, *GRADIENT_CASES, *LAYOUT_CASES, *CONFIG_CASES]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +82,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Any
 
 @pytest.mark.parametrize("case", LENGTH_CASES, ids=str)
 def test_boundary_lengths(case, results):
+    results[case].get(MOST_SECONDS)
+
+
+@pytest.mark.parametrize("case", GRADIENT_CASES, ids=str)
+def test_gradients(case, results):
     results[case].get(MOST_SECONDS)
 
 

@@ -17,6 +17,14 @@ from examples.attention import (
     reference,
     reference_fwd,
 )
+from examples.attention_backward import (
+    key_gradients,
+    key_value_gradients,
+    query_gradients,
+    value_gradients,
+)
+from examples.attention_backward import reference as reference_gradients
+from examples.causal_attention import reference_fwd as reference_causal_fwd
 from tilesmith import Config
 from tilesmith.numerics.compare import check_against
 
@@ -37,6 +45,15 @@ KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
 }
 
 
+GRADIENTS: dict[str, tuple[Any, slice]] = {
+    "queries": (query_gradients, slice(0, 1)),
+    "keys and values": (key_value_gradients, slice(1, 3)),
+    "keys": (key_gradients, slice(1, 2)),
+    "values": (value_gradients, slice(2, 3)),
+}
+"""Kernels, and which of the three gradients they compute; "causal" may stand before a kind."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One kernel, one length of queries and keys, one config."""
@@ -52,6 +69,12 @@ class Case:
     def __str__(self) -> str:
         config = "" if self.seed is None else f"-seed{self.seed}"
         return f"{self.kind}-{self.length}-{self.head_dim}-{self.layout}{config}"
+
+    @property
+    def gradient(self) -> str | None:
+        """Which gradient a case is about."""
+        kind = self.kind.removeprefix("causal ")
+        return kind if kind in GRADIENTS else None
 
     @property
     def is_copied(self) -> bool:
@@ -76,13 +99,41 @@ def make_tensor(case: Case, device: str) -> torch.Tensor:
     return made.transpose(1, 2) if case.layout == "transposed" else made
 
 
-def make_args(case: Case, device: str) -> Tensors:
+def make_args(case: Case, device: str) -> tuple[Any, ...]:
     torch.manual_seed(case.length)
     args = tuple(make_tensor(case, device) for _ in range(3))
+    if case.gradient is not None:
+        return make_gradient_args(case, args)
     if case.kind != "bias":
         return args
     size = (HEADS, case.length, case.length)
     return *args, torch.randn(size, device=device, dtype=torch.bfloat16)
+
+
+def make_gradient_args(case: Case, args: Tensors) -> tuple[Any, ...]:
+    """What kernels of gradients take, from the exact results of the forward."""
+    is_causal, grads = case.kind.startswith("causal "), torch.randn_like(args[0])
+    out, lse = (reference_causal_fwd if is_causal else reference_fwd)(*args)
+    inner = (grads.double() * out.to(grads.dtype).double()).sum(-1).float()
+    if case.gradient == "values":
+        return grads, *args[:2], lse.float(), is_causal
+    return grads, *args, lse.float(), inner, is_causal
+
+
+def check_gradients(case: Case, found: list[torch.Tensor], device: str) -> None:
+    """Rows differ in scale, so the largest error is measured by the largest value."""
+    torch.manual_seed(case.length)
+    q, k, v = (make_tensor(case, device) for _ in range(3))
+    grads, is_causal = torch.randn_like(q), case.kind.startswith("causal ")
+    out, lse = (reference_causal_fwd if is_causal else reference_fwd)(q, k, v)
+    tensors = (grads, q, k, v, out.to(q.dtype), lse.float())
+    wanted = reference_gradients(*tensors, is_causal=is_causal)[GRADIENTS[case.gradient or ""][1]]
+    for result, exact in zip(found, wanted):
+        error = (result.double() - exact).abs()
+        # A single key has no gradient but what rounding leaves.
+        least = 0.01 * grads.double().norm()
+        assert error.norm() <= 4e-3 * max(exact.norm(), least), f"{error.norm() / exact.norm()}"
+        assert error.max() <= 2e-2 * max(exact.abs().max(), 0.01), f"{error.max()}"
 
 
 def choose_config(case: Case, bound: Any) -> Config | None:
@@ -105,25 +156,32 @@ def row_ranges(case: Case) -> list[tuple[int, int]]:
 
 def run_case(case: Case, device: str = "cuda") -> str:
     """Run a case several times; the config it ran with. Raises where the result is wrong."""
-    kernel, exact = KERNELS[case.kind]
+    kernel = KERNELS[case.kind][0] if case.gradient is None else GRADIENTS[case.gradient][0]
     args = make_args(case, device)
     bound = kernel.bind(args)
     config = choose_config(case, bound)
     run = bound if config is None else bound.compile_config(config)
     found = _listed(run(*args))
-    for result, wanted in zip(found, _listed(exact(*args))):
+    if case.gradient is None:
+        check_outputs(case, found, _listed(KERNELS[case.kind][1](*args)))
+    else:
+        check_gradients(case, found, device)
+    for _ in range(case.repeats - 1):
+        again = _listed(run(*args))
+        assert all(map(torch.equal, found, again)), f"{config}: results differ between calls"
+    return str(config)
+
+
+def check_outputs(case: Case, found: list[torch.Tensor], exact: list[torch.Tensor]) -> None:
+    """Weights are rounded to the type of the values before the second product."""
+    for result, wanted in zip(found, exact):
         for begin, end in row_ranges(case):
-            # Weights are rounded to the type of the values before the second product.
             check_against(
                 result[:, begin:end],
                 wanted[:, begin:end],
                 reduction_length=max(2, end) if case.kind == "causal" else case.length,
                 intermediate=torch.bfloat16,
             )
-    for _ in range(case.repeats - 1):
-        again = _listed(run(*args))
-        assert all(map(torch.equal, found, again)), f"{config}: results differ between calls"
-    return str(config)
 
 
 def _listed(found: Any) -> list[torch.Tensor]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from examples import (
     attention,
+    attention_backward,
     blackwell_attention,
     causal_attention,
     flex_attention,
@@ -42,6 +45,32 @@ def causal_gradient_inputs(size: Size, dtype: torch.dtype, device: str) -> Args:
     out, lse = causal_attention.reference_fwd(q, k, v)
     grad_out = random_tensor(q.shape, dtype, seed=9, device=device)
     return grad_out, q, k, v, out.to(dtype), lse.float()
+
+
+def query_inputs(size: Size, dtype: torch.dtype, device: str) -> Args:
+    grad_out, q, k, v, out, lse = gradient_inputs(size, dtype, device)
+    return grad_out, q, k, v, lse, row_products(grad_out, out), False
+
+
+def key_inputs(size: Size, dtype: torch.dtype, device: str) -> Args:
+    grad_out, q, k, v, out, lse = causal_gradient_inputs(size, dtype, device)
+    return grad_out, q, k, v, lse, row_products(grad_out, out), True
+
+
+def row_products(grad_out: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return (grad_out.double() * out.double()).sum(-1).float()
+
+
+def from_scores(*args: Any) -> attention.Three:
+    """All gradients, in fp64, from what the kernels of single gradients are given."""
+    grad_out, q, k, v, lse, inner, is_causal = args
+    scale = q.size(-1) ** -0.5
+    queries, keys, values, grads = (t.double() for t in (q, k, v, grad_out))
+    scores = queries @ keys.mT * (scale * attention.LOG2_E)
+    weights = torch.exp2(scores - lse.double()[..., None])
+    weights = weights.tril() if is_causal else weights
+    grad_scores = weights * (grads @ values.mT - inner.double()[..., None]) * scale
+    return grad_scores @ keys, grad_scores.mT @ queries, weights.mT @ grads
 
 
 def fp8_heads(size: Size, dtype: torch.dtype, device: str) -> Args:
@@ -81,6 +110,10 @@ ATTENTION: tuple[Case, ...] = (
     # Scores are the difference of two sums; their gradient is rounded before its products.
     Case("attention_bwd", attention.attention_bwd, gradient_inputs, attention.reference_bwd,
          blocks(1, 16, 16, 1, 16, 16), HEADS, keys, (2, 2, 2)),
+    Case("query_gradients", attention_backward.query_gradients, query_inputs,
+         lambda *args: from_scores(*args)[0], blocks(1, 16, 16), HEADS, keys, (2,)),
+    Case("key_value_gradients", attention_backward.key_value_gradients, key_inputs,
+         lambda *args: from_scores(*args)[1:], blocks(1, 16, 16), SQUARES, keys, (2, 2)),
     Case("causal_fwd", causal_attention.causal_fwd, flat_heads, causal_attention.reference_fwd,
          blocks(1, 16, 16), SQUARES, keys, (1, 0)),
     Case("causal_bwd", causal_attention.causal_bwd, causal_gradient_inputs,

@@ -10,6 +10,7 @@ import torch
 
 from examples import (
     attention,
+    attention_backward,
     causal_attention,
     cross_entropy,
     dot_compress,
@@ -147,6 +148,11 @@ GRADIENTS: tuple[GradientCase, ...] = (
         "causal_attention",
         causal_attention.CausalAttention,
         lambda: (fp64(2, 5, 4), fp64(2, 5, 4, seed=1), fp64(2, 5, 4, seed=2)),
+    ),
+    GradientCase(
+        "attention_backward",
+        attention_backward.Attention,
+        lambda: (fp64(2, 5, 4), fp64(2, 5, 4, seed=1), fp64(2, 5, 4, seed=2), True),
     ),
     GradientCase(
         "attention",

@@ -38,7 +38,7 @@ NOTICED = {
     *("warpgroup_mma", "warpgroup_mma_wait", "tma.store_wait"),
     *("tma.async_copy_global_to_shared", "tma.async_copy_shared_to_global"),
 }
-"""Calls that are handed out; so are stores into buffers."""
+"""Calls that are handed out; so are stores into buffers and loads from them."""
 
 ARRIVAL_SHARE = 0.1
 """How often a copy arrives where a role could go on instead."""
@@ -65,14 +65,15 @@ class _AsGenerators(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         name = ast.unparse(node.func)
-        is_store = name.endswith(".store") and ".index(" in name
-        if name not in NOTICED and not is_store and name != "_wait":
+        method = name.rpartition(".")[2]
+        is_access = method in ("store", "load") and ".index(" in name
+        if name not in NOTICED and not is_access and name != "_wait":
             return node
         self.has_yielded = True
         if name == "_wait":
             return ast.YieldFrom(value=node)
-        target = node.func.value if is_store and isinstance(node.func, ast.Attribute) else None
-        args = [ast.Constant("store" if is_store else name), *([target] if target else [])]
+        target = node.func.value if is_access and isinstance(node.func, ast.Attribute) else None
+        args = [ast.Constant(method if is_access else name), *([target] if target else [])]
         made = ast.Call(ast.Name("Action_of", ast.Load()), [*args, *node.args], node.keywords)
         return ast.Yield(value=made)
 
@@ -181,6 +182,11 @@ class Machine:
         del running.products[:done]
         found = [v.value if isinstance(v, Product) and v.value is not None else v for v in values]
         return found[0] if len(found) == 1 else tuple(found)
+
+    def _load(self, _: _Running, place: View, *__: Any) -> Tensor:
+        if place.buffer.is_filling:
+            raise ProtocolError(f"{place.buffer.name} is read before the tile has arrived")
+        return place.tile.clone()
 
     def _store(self, running: _Running, place: View, value: Tensor) -> None:
         place.buffer.write("a store into")

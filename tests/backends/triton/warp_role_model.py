@@ -34,13 +34,19 @@ def _set_turns(tree: ast.Module) -> ast.Module:
     return tree
 
 
-def record(text: str, name: str, args: Sequence[torch.Tensor], turns: Sequence[int]) -> Programs:
+Reads = Mapping[str, Sequence[int]]
+"""Which tile of a buffer's each of its readers must find, in order."""
+
+
+def record(
+    text: str, name: str, args: Sequence[Any], turns: Sequence[int], reads: Reads | None = None
+) -> Programs:
     """The programs of the first program of a launch, whose tiles take so many turns."""
     found: list[Programs] = []
 
     def run_program(roles: list[Role]) -> None:
         if not found:
-            found.append(_record_roles(roles, turns, module))
+            found.append(_record_roles(roles, turns, module, reads or {}))
 
     module = Simulation(text, num_sms=1, change=_set_turns, run_program=run_program)
     module[name](*args)
@@ -55,9 +61,11 @@ class Programs:
     counts: dict[Place, int] = field(default_factory=dict)
 
 
-def _record_roles(roles: list[Role], turns: Sequence[int], module: Simulation) -> Programs:
+def _record_roles(
+    roles: list[Role], turns: Sequence[int], module: Simulation, reads: Reads
+) -> Programs:
     """The role that copies first: it says which barriers belong to which buffers."""
-    shared = _Shared(dict(getgeneratorlocals(roles[0])), len(roles) - 1, turns)
+    shared = _Shared(dict(getgeneratorlocals(roles[0])), len(roles) - 1, turns, reads)
     made = Programs()
     for number, role in reversed(list(enumerate(roles))):
         pieces = iter(turns)
@@ -76,6 +84,7 @@ class _Shared:
     names: Mapping[str, Any]
     groups: int
     turns: Sequence[int]
+    reads: Reads
     counts: dict[Place, int] = field(default_factory=dict)
     barriers: dict[str, str] = field(default_factory=dict)
     """The barriers that tell of a buffer's tiles, by name."""
@@ -87,6 +96,8 @@ class _Shared:
 
     def tile_read(self, buffer: str, number: int) -> int:
         """Which tile a group's product must find, of all products with that buffer."""
+        if buffer in self.reads:
+            return self.reads[buffer][number]
         if not self.barriers[buffer].startswith("kept"):
             return number
         return [piece for piece, turns in enumerate(self.turns) for _ in range(turns)][number]
@@ -154,6 +165,11 @@ class _Recorder:
         places = [place for product in self._products[:done] for place in product]
         del self._products[:done]
         return [("done", tuple(places))], values[0] if len(values) == 1 else tuple(values)
+
+    def _load(self, action: Action) -> tuple[list[Op], torch.Tensor]:
+        view = action.args[0]
+        place = (view.buffer.name, view.buffer.slot)
+        return [("read", place, self._label(place[0])), ("done", (place,))], view.tile
 
     def _store(self, action: Action) -> tuple[list[Op], None]:
         buffer = action.args[0].buffer

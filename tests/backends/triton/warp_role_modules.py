@@ -12,8 +12,9 @@ import torch
 
 import tilesmith
 from examples.attention import attention, causal_attention
+from examples.attention_backward import key_value_gradients, query_gradients
 from examples.matmul import matmul
-from tilesmith.backends.triton.warp_roles import module, rules
+from tilesmith.backends.triton.warp_roles import copies, module, rules
 
 SMALL = 16
 """The smallest side of a product, where its size does not matter."""
@@ -29,16 +30,27 @@ def emit(kernel: Any, args: Sequence[Any], **config: Any) -> str:
 @contextmanager
 def any_stages(*, has_room: bool = True) -> Iterator[None]:
     """Configs that ptxas gets wrong too; ``has_room``: whether kept tiles may lie there twice."""
-    room = module.SHARED_BYTES if has_room else 0
+    room = copies.SHARED_BYTES if has_room else 0
     with (
         mock.patch.object(rules, "_is_compiled_rightly", return_value=True),
+        mock.patch.object(copies, "SHARED_BYTES", room),
         mock.patch.object(module, "SHARED_BYTES", room),
     ):
         yield
 
 
-def model_args(name: str, groups: int) -> tuple[torch.Tensor, ...]:
+GRADIENTS = {
+    "query_gradients": query_gradients,
+    "key_value_gradients": key_value_gradients,
+    "causal_key_value_gradients": key_value_gradients,
+}
+
+
+def model_args(name: str, groups: int) -> tuple[Any, ...]:
     """Arguments for which one program has two tiles."""
+    if name in GRADIENTS:
+        tile, row = torch.zeros(2, 64 * groups, SMALL).bfloat16(), torch.zeros(2, 64 * groups)
+        return tile, tile, tile, tile, row, row, name.startswith("causal")
     if name == "matmul":
         return torch.zeros(64 * groups, 32).bfloat16(), torch.zeros(32, 2 * SMALL).bfloat16()
     return (torch.zeros(2, 64 * groups, SMALL).bfloat16(),) * 3
@@ -47,7 +59,10 @@ def model_args(name: str, groups: int) -> tuple[torch.Tensor, ...]:
 @cache
 def model_text(name: str, groups: int, stages: int, kept: int) -> str:
     """A module for the model; ``kept``: how many pieces' tiles are kept, 0 for a single piece."""
-    written = {"attention": attention, "causal_attention": causal_attention, "matmul": matmul}
+    written = {
+        **{"attention": attention, "causal_attention": causal_attention, "matmul": matmul},
+        **GRADIENTS,
+    }
     # A kernel of its own: others must not find what was emitted under changed rules.
     kernel = tilesmith.kernel(written[name].fn, static_shapes=True)
     rows = 64 * groups

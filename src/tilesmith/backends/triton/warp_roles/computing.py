@@ -18,6 +18,7 @@ from tilesmith.backends.triton.warp_roles.loading import Shared, emit_next, emit
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
 from tilesmith.backends.triton.warp_roles.segments import emit_bounds
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.shape import Permute
@@ -25,7 +26,7 @@ from tilesmith.ir.types import Value
 
 
 class ProductEmission:
-    """Starts products, waits for them, and hands their tiles back."""
+    """Starts products, waits for them, reads vectors and hands tiles back."""
 
     def __init__(self, emitter: RoleEmitter, shared: Shared) -> None:
         self._emitter = emitter
@@ -64,39 +65,44 @@ class ProductEmission:
             operand = op.x
         return shared.tiles[load].view(place, is_turned=is_turned)
 
-    def _wait_tiles(self, products: Sequence[Product], event: str) -> None:
-        """Until the tiles that products read in one turn are there."""
+    def _wait_tiles(self, products: Sequence[Product], event: str, kind: str) -> None:
+        """Until the tiles that products read in one turn are there, and all of one ring."""
         loads = {load for product in products for load in (product.lhs, product.rhs)}
         for ring in self._shared.rings.values():
-            if ring.kind != KEPT and loads & set(ring.loads):
+            if ring.kind == kind or (ring.kind != KEPT and loads & set(ring.loads)):
                 self._line(ring.wait_full(event))
 
     def start_early(self, event: str, names: Sequence[str]) -> None:
         """Start the products of a turn that need loaded tiles only."""
-        writer = self._emitter.writer
-        self._wait_tiles(self._plan.early, event)
+        self._wait_tiles(self._plan.early, event, EARLY)
         for product, name in zip(self._plan.early, names):
-            lhs, rhs = self._operands(product, event)
-            layout = self._shared.layouts[product.dot.result]
-            assert isinstance(layout, ProductLayout)
-            empty = f"gl.zeros([{ROWS}, {layout.columns}], gl.float32, {layout})"
-            writer.origin(product.dot.loc)
-            arguments = [lhs, rhs, empty, "use_acc=False", "is_async=True"]
-            writer.statement(f"{name} = warpgroup_mma", arguments)
+            self.start(product, event, name)
+
+    def start(self, product: Product, event: str, name: str) -> None:
+        """Start a product of loaded tiles, which are there."""
+        writer = self._emitter.writer
+        lhs, rhs = self._operands(product, event)
+        layout = self._shared.layouts[product.dot.result]
+        assert isinstance(layout, ProductLayout)
+        empty = f"gl.zeros([{ROWS}, {layout.columns}], gl.float32, {layout})"
+        writer.origin(product.dot.loc)
+        arguments = [lhs, rhs, empty, "use_acc=False", "is_async=True"]
+        writer.statement(f"{name} = warpgroup_mma", arguments)
 
     def start_late(self, event: str) -> list[str]:
         """Start the sums of a turn; their names while they are in flight."""
+        self._wait_tiles(self._plan.late, event, LATE)
+        return [self.start_sum(product, event) for product in self._plan.late]
+
+    def start_sum(self, product: Product, event: str) -> str:
+        """Start a sum, whose tiles are there; its name while it is in flight."""
         writer = self._emitter.writer
-        self._wait_tiles(self._plan.late, event)
-        names: list[str] = []
-        for product in self._plan.late:
-            carried = self.names[self.carried(product)]
-            lhs, rhs = self._operands(product, event)
-            writer.origin(product.dot.loc)
-            name = f"next_{carried}"
-            writer.statement(f"{name} = warpgroup_mma", [lhs, rhs, carried, "is_async=True"])
-            names.append(name)
-        return names
+        carried = self.names[self.carried(product)]
+        lhs, rhs = self._operands(product, event)
+        writer.origin(product.dot.loc)
+        name = f"next_{carried}"
+        writer.statement(f"{name} = warpgroup_mma", [lhs, rhs, carried, "is_async=True"])
+        return name
 
     def carried(self, product: Product) -> Value:
         """What a sum adds to, as the loop carries it."""
@@ -110,14 +116,35 @@ class ProductEmission:
 
     def wait_late(self, in_flight: Sequence[str], left: int = 0) -> None:
         """Until sums are there; their operands in registers must not be reused before."""
-        sums = [self.names[self.carried(product)] for product in self._plan.late]
-        held = [self._operand_name(p) for p in self._plan.late if p.lhs is None]
+        sums, held = self.late_names(self._plan.late)
         self.wait_products([*sums, *held], [*in_flight, *held], left)
+
+    def late_names(self, products: Sequence[Product]) -> tuple[list[str], list[str]]:
+        """Variables of sums, and of their operands in registers."""
+        sums = [self.names[self.carried(product)] for product in products]
+        return sums, [self._operand_name(p) for p in products if p.lhs is None]
 
     def release(self, kind: str, event: str) -> None:
         """Hand the tiles of an event back."""
         if kind in self._shared.rings:
             self._line(self._shared.rings[kind].release(event))
+
+    def read_vectors(self, ops: Sequence[Operation], kind: str, event: str = "step + turn") -> None:
+        """Vectors in shared memory that ops read, as they are used."""
+        emitter, shared = self._emitter, self._shared
+        ring = shared.rings.get(kind)
+        read = {value for op in ops for value in op.operand_values()}
+        for load in ring.loads if ring is not None else ():
+            if load.result not in read or load in self._plan.ring:
+                continue
+            assert ring is not None
+            name = emitter.variables.find_name(load.result)
+            if name is None:
+                name = emitter.spelling.names.fresh(emitter.name_hint(load.result))
+            tile = shared.tiles[load].view(shared.place(load, ring, event, GROUP))
+            emitter.writer.origin(load.loc)
+            self._line(f"{name} = {tile}.load({shared.layouts[load.result]})")
+            emitter.bind(load.result, name)
 
 
 class ComputeRole:
@@ -145,10 +172,7 @@ class ComputeRole:
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].wait_full("piece"))
         emitter.writer.origin(plan.loop.loc)
-        if self._step is None:
-            self._emit_sums()
-        else:
-            self._emit_rotated(self._step)
+        self._emit_loop()
         for result, arg in zip(plan.loop.results, plan.loop.carried):
             emitter.bind(result, self._products.names[arg])
         for op in plan.after:
@@ -156,6 +180,12 @@ class ComputeRole:
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].release("piece"))
         emit_next(emitter, shared)
+
+    def _emit_loop(self) -> None:
+        if self._step is None:
+            self._emit_sums()
+        else:
+            self._emit_rotated(self._step)
 
     def _start_carried(self) -> None:
         emitter, loop = self._emitter, self._plan.loop
@@ -186,15 +216,19 @@ class ComputeRole:
         with writer.block("if turns > 0"):
             self._products.start_early("step", flying)
             self._products.wait_products(early, flying, 0)
+            self._products.read_vectors(plan.between, EARLY, "step")
             self._products.release(EARLY, "step")
-            self._call_step(step, early, "0", "True")
+            self._start_step(early, "0")
+            self._call_step(step, "True")
             self._rescale()
             with self._other_turns(step):
                 self._products.start_early("step + turn", flying)
                 sums = self._products.start_late("step + turn - 1")
                 self._products.wait_products(early, flying, len(sums))
+                self._products.read_vectors(plan.between, EARLY)
                 self._products.release(EARLY, "step + turn")
-                self._call_step(step, early, "turn", "part != 1")
+                self._start_step(early, "turn")
+                self._call_step(step, "part != 1")
                 self._products.wait_late(sums)
                 self._products.release(LATE, "step + turn - 1")
                 self._rescale()
@@ -216,17 +250,18 @@ class ComputeRole:
             with writer.block("for turn in range(begin, end)"):
                 yield
 
-    def _call_step(
-        self, step: StepFunction, early: Sequence[str], turn: str, is_masked: str
-    ) -> None:
-        """Call the function of what lies between, and name its results."""
-        emitter, plan = self._emitter, self._plan
-        loop = plan.loop
+    def _start_step(self, early: Sequence[str], turn: str) -> None:
+        """What a step is called with: the first index of a turn, and results of early products."""
+        emitter, plan, loop = self._emitter, self._plan, self._plan.loop
         start = start_name(loop.blocks[0], loop.body.args[0])
         self._line(f"{start} = {loop_start(emitter, plan, turn)}")
         emitter.bind(loop.body.args[0], start)
         for product, name in zip(plan.early, early):
             emitter.bind(product.dot.result, name)
+
+    def _call_step(self, step: StepFunction, is_masked: str) -> None:
+        """Call the function of what lies between, and name its results."""
+        emitter = self._emitter
         given = [str(emitter.expr(value)) for value in step.inputs]
         names = [self._output_name(value) for value in step.outputs]
         flags = [GROUP, is_masked] if step.segments else [GROUP]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from tilesmith.analysis.affine import find_affine
@@ -15,15 +15,26 @@ from tilesmith.backends.triton.ops.accesses import (
     find_descriptor,
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import MOST_COLUMNS
+from tilesmith.backends.triton.warp_roles.protocol import (
+    BARRIER_BYTES,
+    MOST_COLUMNS,
+    SHARED_BYTES,
+    Ring,
+    find_rings,
+    find_staggered_rings,
+)
 from tilesmith.dtypes import DType
+from tilesmith.exc import InvalidConfig
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Dim, Extent, Shape, Value
+from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.schedule import Schedule
 
 SWIZZLED_BYTES = (128, 64, 32)
 """Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
@@ -96,6 +107,75 @@ def find_copy(emitter: RoleEmitter, op: Load | Store) -> CopiedTile | None:
     for item in [item for item, name in described.items() if name == descriptor.name]:
         described[replace(item, layout=shared_layout(block, dtype))] = described.pop(item)
     return CopiedTile(dtype, descriptor, access, block, Dim.of(emitter.rows))
+
+
+@dataclass
+class Buffers:
+    """All tiles that are copied into shared memory, and the rings that they lie in."""
+
+    plan: RolePlan
+    schedule: Schedule
+    groups: int
+    tiles: dict[Load, CopiedTile] = field(default_factory=dict[Load, CopiedTile])
+
+    def find_tiles(self, emitter: RoleEmitter) -> None:
+        """Of products, which must be copied, and vectors, which can be."""
+        for load in (*self.plan.kept, *self.plan.ring):
+            tile = find_copy(emitter, load)
+            if tile is None:
+                raise InvalidConfig(
+                    problem=f"the copy engine cannot load tiles of {load.tensor.name}",
+                    loc=load.loc,
+                    expected="tiles that end where the tensor ends, in multiples of 16 bytes",
+                    fix='other block_sizes, or a config without structure="warp_roles"',
+                )
+            self.tiles[load] = tile
+        found = {load: find_copy(emitter, load) for load in find_vectors(self.plan)}
+        self.tiles |= {load: tile for load, tile in found.items() if tile is not None}
+
+    @property
+    def vectors(self) -> list[Load]:
+        """Those that are copied."""
+        return [load for load in find_vectors(self.plan) if load in self.tiles]
+
+    @property
+    def rings(self) -> dict[str, Ring]:
+        """The longest that fit."""
+        is_looped = is_persistent(self.schedule.pid_type)
+        rings: dict[str, Ring] = {}
+        for kept, has_all in ((2 if is_looped else 1, True), (1, True), (1, False)):
+            rings = self._find_rings(kept, has_all=has_all)
+            if self._count_bytes(rings) <= SHARED_BYTES:
+                break
+        return rings
+
+    def _find_rings(self, kept: int, *, has_all: bool) -> dict[str, Ring]:
+        """``has_all``: tiles of deferred products have as much room as the others."""
+        order, stages = find_order(self.plan), self.schedule.num_stages
+        if order is None:
+            return find_rings(self.plan, self.vectors, kept)
+        # Three groups are compiled wrongly with rings of two slots.
+        is_whole = has_all or self.groups > 2
+        fewest = stages if is_whole else order.fewest_deferred(stages)
+        lengths = kept, "STAGES" if fewest == stages else str(fewest)
+        return find_staggered_rings(self.plan, order, self.vectors, lengths)
+
+    @property
+    def num_bytes(self) -> int:
+        """Shared memory of the rings and their barriers."""
+        return self._count_bytes(self.rings)
+
+    def _count_bytes(self, rings: Mapping[str, Ring]) -> int:
+        return BARRIER_BYTES + sum(
+            self.count(load, ring) * self.tiles[load].num_bytes
+            for ring in rings.values()
+            for load in ring.loads
+        )
+
+    def count(self, load: Load, ring: Ring) -> int:
+        """Buffers of a load."""
+        length = self.schedule.num_stages if ring.length == "STAGES" else int(ring.length)
+        return length * (self.groups if self.tiles[load].has_group_rows else 1)
 
 
 def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:

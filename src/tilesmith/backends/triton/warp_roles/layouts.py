@@ -7,12 +7,13 @@ that of what they meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.types import Dim, Value
@@ -59,11 +60,23 @@ def without_axes(layout: Layout, axes: Iterable[int]) -> Layout:
     return layout
 
 
-def find_layouts(plan: RolePlan, physical: Callable[[Dim], int]) -> dict[Value, Layout]:
-    """The layout of every tile that depends on a product."""
+def find_layouts(
+    plan: RolePlan, physical: Callable[[Dim], int], vectors: Iterable[Load] = ()
+) -> dict[Value, Layout]:
+    """The layout of every tile that depends on a product, and of vectors in shared memory."""
     finder = _Finder(physical)
-    loop = plan.loop
-    known = -1
+    _find_in_loop(finder, plan)
+    # A vector is read in the layout in which it is used.
+    given = {load.result: finder.wanted(load.result, plan.between) for load in vectors}
+    finder.found.update({value: layout for value, layout in given.items() if layout is not None})
+    _find_in_loop(finder, plan)
+    for op in plan.after:
+        finder.visit(op)
+    return finder.found
+
+
+def _find_in_loop(finder: _Finder, plan: RolePlan) -> None:
+    loop, known = plan.loop, -1
     # What a loop carries has the layout that the loop gives it.
     while known != len(finder.found):
         known = len(finder.found)
@@ -73,9 +86,6 @@ def find_layouts(plan: RolePlan, physical: Callable[[Dim], int]) -> dict[Value, 
             layout = finder.found.get(value)
             if layout is not None:
                 finder.found.update({arg: layout, result: layout})
-    for op in plan.after:
-        finder.visit(op)
-    return finder.found
 
 
 class _Finder:
@@ -92,6 +102,17 @@ class _Finder:
         layout = self._layout(op)
         if layout is not None:
             self.found[op.results[0]] = layout
+
+    def wanted(self, value: Value, ops: Sequence[Operation]) -> Layout | None:
+        """The layout in which others meet a value that has none of its own."""
+        for op in ops:
+            if value not in op.operand_values() or not op.results:
+                continue
+            (result,) = op.results
+            layout = self.found.get(result) or self.wanted(result, ops)
+            if layout is not None:
+                return without_axes(layout, op.axes) if isinstance(op, ExpandDims) else layout
+        return None
 
     def _layout(self, op: Operation) -> Layout | None:
         if isinstance(op, Dot):

@@ -5,7 +5,7 @@ A function, its schedule and its plan go in. Text comes out, and what it refers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,9 @@ from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Needs, device_name, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
-from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
+from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
-from tilesmith.backends.triton.warp_roles.copies import CopiedTile, find_copy
+from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
@@ -32,22 +32,20 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_scalars,
     emit_turns,
 )
+from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import (
-    BARRIER_BYTES,
     BARRIER_FUNCTIONS,
     KEPT,
     REGISTERS,
     SHARED_BYTES,
     WARPS_PER_GROUP,
-    Ring,
-    find_rings,
 )
-from tilesmith.exc import InternalError, InvalidConfig
+from tilesmith.backends.triton.warp_roles.staggered import StaggeredRole, find_parts
+from tilesmith.exc import InternalError
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Value
-from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import Schedule
 
 IMPORTS = """
@@ -94,22 +92,21 @@ class RoleModule:
 
     def __post_init__(self) -> None:
         self.groups = num_groups(self.schedule)
-        self.layouts: Mapping[Value, Layout] = find_layouts(self.plan, self.schedule.physical)
-        self.tiles: dict[Load, CopiedTile] = {}
+        self.order = find_order(self.plan)
+        self.buffers = Buffers(self.plan, self.schedule, self.groups)
         self._stores = ResultStores(self)
 
     @property
     def text(self) -> str:
         """Constants and functions; the last function is the one that is launched."""
-        loader, worker, between = (self._emitter() for _ in range(3))
+        loader = self._emitter()
         loads = self._role(loader, lambda: self._emit_loads(loader))
         parts = [f"{BARRIER_FUNCTIONS.strip()}\n"]
-        step = self._make_step(between)
-        if step is not None:
-            parts.append(self._function(step.name, step.parameters, step.emit()))
-        role = ComputeRole(worker, self.shared, step)
-        computed = self._role(worker, role.emit)
-        for emitter in (loader, worker, between):
+        worker = self._emitter()
+        steps = self._make_steps()
+        parts += [self._function(step.name, step.parameters, step.emit()) for step in steps]
+        computed = self._role(worker, self._compute_role(worker, steps).emit)
+        for emitter in (loader, worker, *(step.emitter for step in steps)):
             self._take(emitter.spelling.needs)
         resources = [*self._constexprs, *self.needs.descriptions.values(), *self._resource_names]
         common = [*self._parameters, *resources]
@@ -157,46 +154,36 @@ class RoleModule:
         emit_scalars(emitter, self.plan)
         emit_turns(emitter, self.plan)
         with bound_axes(emitter, self.plan):
-            for load in (*self.plan.kept, *self.plan.ring):
-                tile = find_copy(emitter, load)
-                if tile is None:
-                    raise InvalidConfig(
-                        problem=f"the copy engine cannot load tiles of {load.tensor.name}",
-                        loc=load.loc,
-                        expected="tiles that end where the tensor ends, in multiples of 16 bytes",
-                        fix='other block_sizes, or a config without structure="warp_roles"',
-                    )
-                self.tiles[load] = tile
+            self.buffers.find_tiles(emitter)
         emit_copies(emitter, self.shared)
 
     @property
-    def _rings(self) -> dict[str, Ring]:
-        is_looped = is_persistent(self.schedule.pid_type)
-        rings = find_rings(self.plan, 2 if is_looped else 1)
-        return rings if self.count_bytes(rings) <= SHARED_BYTES else find_rings(self.plan, 1)
-
-    def count_bytes(self, rings: Mapping[str, Ring]) -> int:
-        """Shared memory of the rings and their barriers."""
-        return BARRIER_BYTES + sum(
-            self._count(load, ring) * self.tiles[load].num_bytes
-            for ring in rings.values()
-            for load in ring.loads
-        )
-
-    def _count(self, load: Load, ring: Ring) -> int:
-        """Buffers of a load."""
-        length = self.schedule.num_stages if ring.length == "STAGES" else int(ring.length)
-        return length * (self.groups if self.tiles[load].has_group_rows else 1)
+    def layouts(self) -> dict[Value, Layout]:
+        """Those of all tiles in registers; vectors that are copied have one of their own."""
+        return find_layouts(self.plan, self.schedule.physical, self.buffers.vectors)
 
     @property
     def shared(self) -> Shared:
         """What all roles know."""
-        return Shared(self.plan, self._rings, self.tiles, self.layouts, self.groups)
+        return Shared(self.plan, self.buffers.rings, self.buffers.tiles, self.layouts, self.groups)
 
-    def _make_step(self, emitter: RoleEmitter) -> StepFunction | None:
-        if not self.plan.early:
-            return None
-        return StepFunction(emitter, self.shared, f"{self.name}_step", self._parameters)
+    def _make_steps(self) -> list[StepFunction]:
+        """The functions of what lies between products: none, one, or one for each part."""
+        plan, name = self.plan, f"{self.name}_step"
+        between = [op for op in plan.between if op not in self.buffers.tiles]
+        parts = [StepPart(between, plan.late, plan.rescaling)] if plan.early else []
+        if self.order is not None:
+            parts = find_parts(plan, self.order, self.buffers.tiles)
+        names = [name, f"{name}_2"]
+        return [
+            StepFunction(self._emitter(), self.shared, name, self._parameters, part)
+            for name, part in zip(names, parts)
+        ]
+
+    def _compute_role(self, emitter: RoleEmitter, steps: Sequence[StepFunction]) -> ComputeRole:
+        if self.order is not None:
+            return StaggeredRole(emitter, self.shared, self.order, steps)
+        return ComputeRole(emitter, self.shared, steps[0] if steps else None)
 
     def _take(self, needs: Needs) -> None:
         self.needs.constants |= needs.constants
@@ -224,8 +211,8 @@ class RoleModule:
         with writer.indented():
             for ring in shared.rings.values():
                 for load in ring.loads:
-                    tile = self.tiles[load]
-                    self._allocate(writer, shared.buffer(load), self._count(load, ring), tile)
+                    count, tile = self.buffers.count(load, ring), self.buffers.tiles[load]
+                    self._allocate(writer, shared.buffer(load), count, tile)
             for name, tile in self._stores.staged.items():
                 self._allocate(writer, name, self.groups, tile)
             for ring in shared.rings.values():
@@ -306,11 +293,11 @@ class ResultStores:
         shared = self._module.shared
         kept = shared.rings.get(KEPT)
         for load in kept.loads if kept is not None else ():
-            other = self._module.tiles[load]
+            other = self._module.buffers.tiles[load]
             is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
             if kept is not None and is_alike and other.has_group_rows:
                 return shared.place(load, kept, "piece", GROUP)
-        needed = self._module.count_bytes(shared.rings) + self._module.groups * tile.num_bytes
+        needed = self._module.buffers.num_bytes + self._module.groups * tile.num_bytes
         if needed > SHARED_BYTES or not tile.has_group_rows:
             return None
         name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"

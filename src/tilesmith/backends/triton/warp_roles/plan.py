@@ -101,12 +101,22 @@ class RolePlan:
     @property
     def long_last(self) -> frozenset[str]:
         """The block of rows, where the loop ends further on for later rows."""
+        return frozenset({self.rows}) if self.loop.ends[0] in self._of_rows else frozenset()
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the loop begins or ends elsewhere for other rows."""
+        return bool({self.loop.begins[0], self.loop.ends[0]} & self._of_rows)
+
+    @property
+    def _of_rows(self) -> set[Value]:
+        """Positions that grow with the first of a tile's rows."""
         start = self.grid.body.args[self.grid.blocks.index(self.rows)]
         reached = {start}
         for op in self.before:
             if isinstance(op, Elementwise) and op.fn in ("add", "minimum", "maximum"):
                 reached.update(op.results if reached & set(op.args) else ())
-        return frozenset({self.rows}) if self.loop.ends[0] in reached else frozenset()
+        return reached
 
     @property
     def least_stages(self) -> int:

@@ -9,8 +9,10 @@ producer fills tile ``i`` after all readers are done with tile ``i - L``; reader
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilesmith.backends.triton.warp_roles.order import TurnOrder
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.ir.ops.memory import Load
 
@@ -63,10 +65,13 @@ class Ring:
         return "0" if self.length == "1" else f"({event}) % {self.length}"
 
 
-def find_rings(plan: RolePlan, kept_length: int) -> dict[str, Ring]:
-    """The rings of a plan, by kind; those without loads are left out."""
+def find_rings(plan: RolePlan, vectors: Sequence[Load], kept_length: int) -> dict[str, Ring]:
+    """The rings of a plan, by kind; those without loads are left out.
+
+    Vectors are read as soon as early products are done.
+    """
     by_kind = {
-        EARLY: tuple(load for load in plan.ring if plan.turns_read(load) == EARLY),
+        EARLY: (*(load for load in plan.ring if plan.turns_read(load) == EARLY), *vectors),
         KEPT: plan.kept,
         LATE: tuple(load for load in plan.ring if plan.turns_read(load) == LATE),
     }
@@ -75,6 +80,24 @@ def find_rings(plan: RolePlan, kept_length: int) -> dict[str, Ring]:
         for kind, loads in by_kind.items()
         if loads
     }
+
+
+def find_staggered_rings(
+    plan: RolePlan, order: TurnOrder, vectors: Sequence[Load], lengths: tuple[int, str]
+) -> dict[str, Ring]:
+    """Those of a turn that is cut in two: tiles read a turn ahead, kept ones, all others.
+
+    ``lengths`` are those of kept tiles and of the others.
+    """
+    early = tuple(load for load in plan.ring if order.is_ahead(load))
+    late = (*(load for load in plan.ring if not order.is_ahead(load)), *vectors)
+    kept_length, late_length = lengths
+    rings = (
+        Ring(EARLY, early, "STAGES"),
+        Ring(KEPT, plan.kept, str(kept_length)),
+        Ring(LATE, late, late_length),
+    )
+    return {ring.kind: ring for ring in rings if ring.loads}
 
 
 BARRIER_FUNCTIONS = '''

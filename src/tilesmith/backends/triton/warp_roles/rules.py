@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -44,6 +45,8 @@ SHARED_CACHE = 1 << 25
 """Bytes of tensors that programs running at the same time may use without losing them again."""
 OTHER_REGISTERS = 30
 """For addresses, masks and values of rows."""
+STAGGERED_REGISTERS = 16
+"""The same where a turn has two parts: each needs only what is not counted for the other."""
 THREADS = 32 * WARPS_PER_GROUP
 PRODUCT_SHARE = 0.95
 """Of the matrix units' rate that products reach with others' work between them."""
@@ -59,6 +62,8 @@ class RoleModel(KernelModel):
     def __init__(self, kernel: TargetedKernel, device: Device, plan: RolePlan) -> None:
         super().__init__(kernel, device)
         self._plan = plan
+        self._order = find_order(plan)
+        self._others = OTHER_REGISTERS if self._order is None else STAGGERED_REGISTERS
 
     @override
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
@@ -69,9 +74,9 @@ class RoleModel(KernelModel):
             elements,
             largest,
             Limits(self.kernel.rules.sizes.most_elements, GROUP_REGISTERS[groups], SHARED_BYTES),
-            registers=OTHER_REGISTERS + sum(self._held(sizes, groups)),
+            registers=self._others + sum(self._held(sizes, groups)),
             largest_resident=self._plan.late[0].dot.result,
-            shared_bytes=BARRIER_BYTES + sum(self._bytes(load, values, sizes) for load in tiles),
+            shared_bytes=self._shared_bytes(values["num_stages"], sizes),
             shared_tiles=tuple(load.result for load in tiles),
         )
 
@@ -83,13 +88,24 @@ class RoleModel(KernelModel):
 
         for product in self._plan.products:
             yield registers(product.dot.result.tile.shape)
-        for product in self._plan.late:
+        # In a turn of two parts, operands of the second take the place of what they are made of.
+        held = self._plan.late if self._order is None else self._order.first_sums
+        for product in held:
             if product.lhs is None:
                 tile = product.dot.lhs.tile
                 yield registers(tile.shape, tile.dtype.bits)
 
-    def _bytes(self, load: Load, values: Mapping[str, Any], sizes: TileSizes) -> int:
-        return (1 if load in self._plan.kept else values["num_stages"]) * _num_bytes(load, sizes)
+    def _shared_bytes(self, stages: int, sizes: TileSizes) -> int:
+        """Of all rings; those of deferred products are shorter where there is no room."""
+        plan, order = self._plan, self._order
+        ring = (*plan.ring, *find_vectors(plan))
+        kept = sum(_num_bytes(load, sizes) for load in plan.kept)
+        total = BARRIER_BYTES + kept + stages * sum(_num_bytes(load, sizes) for load in ring)
+        if order is None or total <= SHARED_BYTES:
+            return total
+        deferred = [load for load in ring if not order.is_ahead(load)]
+        fewer = stages - order.fewest_deferred(stages)
+        return total - fewer * sum(_num_bytes(load, sizes) for load in deferred)
 
     @override
     def predict(self, values: Mapping[str, Any]) -> Prediction:
@@ -205,7 +221,7 @@ class WarpRoleRules(ConfigConditions):
                 expected=f"{LEAST_ROWS} or {2 * LEAST_ROWS} rows for each group of four warps",
                 fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
             )
-        least = self._plan.least_stages
+        least = least_stages(self._plan)
         if values["num_stages"] < least:
             raise InvalidConfig(
                 problem=f"num_stages={values['num_stages']}",
@@ -244,7 +260,7 @@ class WarpRoleRules(ConfigConditions):
         if self._plan.long_last and self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
             values["block_sizes"][step] = _largest_divisor(rows, values["block_sizes"][step])
-        values["num_stages"] = max(values["num_stages"], self._plan.least_stages)
+        values["num_stages"] = max(values["num_stages"], least_stages(self._plan))
         if not _can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
             values["num_warps"] = groups * WARPS_PER_GROUP
@@ -256,7 +272,7 @@ class WarpRoleRules(ConfigConditions):
     def lighten(
         self, kernel: TargetedKernel, values: Values, use: ResourceUse
     ) -> Iterator[Values | None]:
-        least = self._plan.least_stages
+        least = least_stages(self._plan)
         has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
         if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
             yield {**values, "num_stages": values["num_stages"] - 1}
@@ -287,11 +303,14 @@ class WarpRoleRules(ConfigConditions):
         the next one's kept operands fit beside those of this one, and narrow ones of several.
         """
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
-        is_even = not self._plan.long_last
-        groups = (3, 2) if is_narrow and is_even else (2, 3)
+        is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
+        groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
         depths = (2, 3, 5, 1) if is_even and not is_narrow else (3, 2, 5, 1)
+        depths = (2, 3) if is_staggered else depths
         model = self.model(kernel)
-        for size, number, stages in combinations((128, 64, 32), groups, depths):
+        # Turns of two parts: room for the next tile's operands is worth more than wide steps.
+        ways = (True, False) if is_staggered and is_even else (False,)
+        for is_looped, size, number, stages in combinations(ways, (128, 64, 32), groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
             seed = RoleSeed(blocks, number, stages, self._order(kernel), self._grouping(kernel))
             use = model.resources(seed.values(kernel))
@@ -299,7 +318,9 @@ class WarpRoleRules(ConfigConditions):
                 sizes = kernel.sizes(seed.values(kernel))
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
-                yield replace(seed, is_persistent=has_room and is_even != is_narrow)
+                if has_room or not is_looped:
+                    walks = is_looped or (not is_staggered and has_room and is_even != is_narrow)
+                    yield replace(seed, is_persistent=walks)
 
     def _columns(self, kernel: TargetedKernel, product: Product) -> int:
         dim = product.dot.result.tile.shape[-1]
@@ -319,14 +340,14 @@ class WarpRoleRules(ConfigConditions):
         """Tiles of rows of one head one after the other, unless they differ in length."""
         (grid,) = kernel.outline.grids
         axes = list(range(len(grid.blocks)))
-        if self._plan.long_last:
+        if self._plan.is_uneven:
             return tuple(axes)
         rows = grid.blocks.index(self._plan.rows)
         return (rows, *(axis for axis in axes if axis != rows))
 
     def _grouping(self, kernel: TargetedKernel) -> int:
         """Heads side by side, where their rows differ in length; few enough for the cache."""
-        if not self._plan.long_last:
+        if not self._plan.is_uneven:
             return 1
         traffic = kernel.facts.bytes or 0
         (grid,) = kernel.outline.grids

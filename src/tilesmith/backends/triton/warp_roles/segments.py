@@ -8,7 +8,7 @@ the least upper one, selections by such conditions give what they were given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
@@ -57,14 +57,20 @@ class Segments:
         columns = Dim.of(plan.loop.blocks[0])
         return any(condition.slope(columns) > 0 for condition in self.conditions)
 
+    def has_upper_bound(self, plan: RolePlan) -> bool:
+        """Whether some condition does not hold in the last turns."""
+        columns = Dim.of(plan.loop.blocks[0])
+        is_bound = any(condition.slope(columns) < 0 for condition in self.conditions)
+        return is_bound or self.has_partial_turn
 
-def find_segments(plan: RolePlan, emitter: RoleEmitter) -> Segments:
+
+def find_segments(plan: RolePlan, emitter: RoleEmitter, ops: Sequence[Operation]) -> Segments:
     """The selections of a step that all but a few turns can do without."""
     found, defining = Segments(), emitter.uses.defining
     columns = Dim.of(plan.loop.blocks[0])
     known = {columns, Dim.of(plan.rows)}
     is_partial = emitter.facts.axes[plan.loop][0]
-    for op in plan.between:
+    for op in ops:
         if isinstance(op, Mask):
             axes = [op.x.tile.shape[axis] for axis in op.axes]
             if is_partial and axes == [columns] and op not in emitter.facts.identities:
@@ -119,9 +125,9 @@ def _terms(
     yield from _terms(op.args[1], -sign if op.fn == "sub" else sign, defining)
 
 
-def emit_bounds(emitter: RoleEmitter, plan: RolePlan, segments: Segments) -> None:
-    """``full_from`` and ``full_to``: the turns after the first one that need no masks."""
-    lower, upper = [literal(1)], [Expr("turns")]
+def emit_bounds(emitter: RoleEmitter, plan: RolePlan, segments: Segments, first: int = 1) -> None:
+    """``full_from`` and ``full_to``: the turns from a first one on that need no masks."""
+    lower, upper = [literal(first)], [Expr("turns")]
     for condition in segments.conditions:
         _add_bound(emitter, plan, condition, lower, upper)
     if segments.has_partial_turn:
