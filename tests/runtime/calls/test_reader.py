@@ -126,6 +126,27 @@ def test_a_reader_that_reads_something_else_is_not_used(
         build_reader(tmp_path)
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="memory is not read here")
+def test_where_signs_are_noted_is_found():
+    assert module.find_sign_note()[2].bit_count() == 1
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_negated_views_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found):
+    if not is_found:
+        monkeypatch.setattr(module, "find_sign_note", lambda: (0, 0, 0))
+    layout = build_reader(tmp_path).Layout(1, ADDRESS)
+    z = torch.randn(2, 3, dtype=torch.complex64)
+    for plain, negated in [
+        (z.imag, z.conj().imag),
+        (z.imag.as_strided((6,), (1,)), z.conj().imag.as_strided((6,), (1,))),
+        (torch.nn.Parameter(z.imag), torch.nn.Parameter(z.conj().imag)),
+    ]:
+        assert layout.values(plain)[1] == plain.data_ptr()
+        with pytest.raises(ValueError, match="flipped lazily"):
+            layout.values(negated)
+
+
 def make_capsule(content: bytes, name: bytes = b"dlpack_exchange_api"):
     make = ctypes.pythonapi.PyCapsule_New
     make.restype = ctypes.py_object

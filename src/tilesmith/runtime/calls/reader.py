@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
+from io import RawIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -36,6 +38,8 @@ _TYPES = (torch.Tensor, torch.nn.Parameter)
 _MAX_SECONDS = 60
 _EXTENT = re.compile(r"(?P<tensor>.+)\.(?P<field>size|stride)\((?P<axis>\d+)\)")
 _ADDRESS = 0
+_MAX_NOTE = 256
+"""Bytes of what a tensor points to in which its sign may be noted."""
 _FIELDS = {"size": 1, "stride": 2}
 
 
@@ -180,10 +184,50 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     key = object_key([*texts, abi, *_FLAGS])
     content = ObjectCache(cache_dir / "native").get(key, lambda: _compile(compiler))
     module: Any = _load(content)
-    if not module.use(exchange, _TYPES):
+    if not module.use(exchange, _TYPES, find_sign_note()):
         raise CannotBuildError("DLPack's C exchange API has another version")
     _try_out(module)
     return cast("TensorReader", module)
+
+
+def find_sign_note() -> tuple[int, int, int]:
+    """Where tensors say that their sign is flipped lazily: offset of a pointer, of a word, the bit.
+
+    Zeros where that cannot be told, and then native code asks torch, 60 ns for each tensor. Public
+    functions tell nothing else; so views that differ in this only are compared, in memory that
+    the system reads for us, so that a wrong guess harms nobody.
+    """
+    parts = [torch.zeros(shape, dtype=torch.complex64) for shape in ((), (3,), (2, 5), (4, 1, 2))]
+    parts += [part.to(torch.complex128) for part in parts]
+    pairs = [(part.imag, part.conj().imag) for part in parts]
+    pairs += [(torch.nn.Parameter(x), torch.nn.Parameter(y)) for x, y in pairs]
+    try:
+        with open("/proc/self/mem", "rb", buffering=0) as memory:
+            found = [_differences(memory, *map(id, pair)) for pair in pairs]
+    except OSError:  # another system than Linux, or one that forbids it
+        return 0, 0, 0
+    common = set.intersection(*found)
+    return common.pop() if len(common) == 1 else (0, 0, 0)
+
+
+def _differences(memory: RawIOBase, plain: int, negated: int) -> set[tuple[int, int, int]]:
+    """Bits that are set in what the second object points to, in words else like the first's."""
+    found: set[tuple[int, int, int]] = set()
+    both = [_words(memory, address, torch.Tensor.__basicsize__) for address in (plain, negated)]
+    for holder, pointers in enumerate(zip(*both)):
+        words = [_words(memory, pointer, _MAX_NOTE) for pointer in pointers]
+        found |= {(8 * holder, 8 * i, b ^ a) for i, (a, b) in enumerate(zip(*words)) if b > a}
+    return {item for item in found if item[2].bit_count() == 1}
+
+
+def _words(memory: RawIOBase, address: int, num_bytes: int) -> tuple[int, ...]:
+    """What stands there, as 64-bit numbers; nothing where no memory is."""
+    try:
+        memory.seek(address)
+        content = memory.read(num_bytes) or b""
+    except (OSError, OverflowError, ValueError):
+        return ()
+    return struct.unpack(f"={len(content) // 8}Q", content[: len(content) // 8 * 8])
 
 
 def _try_out(reader: TensorReader) -> None:

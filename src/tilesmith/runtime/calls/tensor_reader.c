@@ -8,6 +8,14 @@ const Exchange *exchange;
 PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
 Py_ssize_t num_tensor_types;
 const PyGetSetDef *gradient_getter;
+SignNote sign_note;
+
+int ask_is_negated(PyObject *object) {
+    PyObject *answer = PyObject_CallMethod(object, "is_neg", NULL);
+    if (answer == NULL) PyErr_Clear();
+    Py_XDECREF(answer);
+    return answer == Py_True;
+}
 
 /* The getter behind an attribute that all tensors inherit; NULL where it is no such thing. */
 static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
@@ -22,7 +30,9 @@ static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
 
 static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
     PyObject *capsule, *types;
-    if (!PyArg_ParseTuple(given, "OO!", &capsule, &PyTuple_Type, &types)) return NULL;
+    unsigned long long holder = 0, word = 0, bits = 0;
+    if (!PyArg_ParseTuple(given, "OO!|(KKK)", &capsule, &PyTuple_Type, &types, &holder, &word, &bits))
+        return NULL;
     const Exchange *found = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (found == NULL) return NULL;
     if (found->major != DLPACK_MAJOR || found->read == NULL) Py_RETURN_FALSE;
@@ -32,6 +42,7 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
         return NULL;
     }
     exchange = found;
+    sign_note = (SignNote){(size_t)holder, (size_t)word, bits};
     num_tensor_types = count;
     for (Py_ssize_t i = 0; i < count; i++) /* kept for as long as the process lives */
         tensor_types[i] = (PyTypeObject *)Py_NewRef(PyTuple_GET_ITEM(types, i));
@@ -41,8 +52,8 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
 
 static PyMethodDef functions[] = {
     {"use", use, METH_VARARGS,
-     "use(capsule, types): read objects of these types by this exchange API; whether that is\n"
-     "possible."},
+     "use(capsule, types, (holder, word, bits)): read objects of these types by this exchange API;\n"
+     "whether that is possible. The numbers say where views with a flipped sign are marked."},
     {NULL, NULL, 0, NULL},
 };
 

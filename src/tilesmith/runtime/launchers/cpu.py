@@ -109,8 +109,9 @@ def _check_lines(
     pairs = list(zip(names, artifact.parameters))
     fresh = {n for n, p in pairs if not options.is_argument(p.source)}
     # Where arguments are is part of the specialization; host code may have taken others anywhere.
-    doubts = [f"{n}.is_neg()" for n, p in pairs if p.may_be_negated]
-    doubts += [f"not {n}.is_cpu" for n, p in pairs if p.is_tensor and n in fresh]
+    doubts = [f"not {n}.is_cpu" for n, p in pairs if p.is_tensor and n in fresh]
+    if options.reader is None:  # which sees by itself whether torch flips a sign lazily
+        doubts += [f"{n}.is_neg()" for n, p in pairs if p.is_tensor]
     if doubts:
         yield f"    if {' or '.join(doubts)}:"
         yield f"        {refusal}"

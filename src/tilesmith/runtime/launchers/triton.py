@@ -109,7 +109,9 @@ class _CallText:
             for p in tensors
             if not (p.is_made_at_launch or options.is_argument(p.source))
         ]
-        doubts += [f"{self._places[p.name]}.is_neg()" for p in tensors if p.may_be_negated]
+        if options.reader is None:  # which sees by itself whether torch flips a sign lazily
+            given = [p for p in tensors if not p.is_made_at_launch]
+            doubts += [f"{self._places[p.name]}.is_neg()" for p in given]
         if doubts:
             yield f"if {' or '.join(doubts)}:"
             yield f"    {self._refusal}"
