@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 350),
     "tilesmith/jit/shards": (4, 600),
-    "tilesmith/jit/staging": (5, 1_000),
+    "tilesmith/jit/staging": (5, 1_050),
     "tilesmith/jit/typed": (2, 200),
     "tilesmith/jit/visible": (4, 350),
     "tilesmith/lab": (18, 2_850),
