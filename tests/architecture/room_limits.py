@@ -23,7 +23,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit": (12, 2_400),
     "tilesmith/jit/function_protocol": (3, 250),
     "tilesmith/jit/graphs": (3, 300),
-    "tilesmith/jit/output": (3, 350),
+    "tilesmith/jit/output": (3, 400),
     "tilesmith/jit/shards": (4, 600),
     "tilesmith/jit/staging": (5, 1_050),
     "tilesmith/jit/typed": (2, 200),
@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/operators": (6, 1_200),
     "tilesmith/passes": (13, 3_200),
     "tilesmith/runtime": (12, 1_500),
+    "tilesmith/runtime/generated": (2, 100),
     "tilesmith/schedule": (23, 5_250),
     "tilesmith/store": (7, 1_100),
     "tilesmith/tune": (28, 5_450),
@@ -41,8 +42,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_600,
-    "files in src": 457,
+    "lines in src": 87_800,
+    "files in src": 459,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -7,6 +7,7 @@ A specification belongs to a trace and a target, an artifact also to a config.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -82,12 +83,22 @@ class Specialization:
         """Trace with these arguments, or others like them, from now on."""
         self._template = ArgumentTemplate(arguments, self._request.host_objects)
 
+    def recall_arguments(self) -> tuple[Any, ...]:
+        """Arguments that it is for: those it was made for, where they still exist."""
+        return self._template.materialise()
+
+    def with_settings(self, **changes: Any) -> Specialization:
+        """The same traces, and code of its own, made under other settings."""
+        other = copy(self)
+        other.settings, other._artifacts = replace(self.settings, **changes), {}
+        return other
+
     def find(self, config: Config) -> Variant:
         """A trace that fits the config."""
         for variant in self.variants:
             if variant.fits(config):
                 return variant
-        return self.trace_anew(config, self._template.materialise())
+        return self.trace_anew(config, self.recall_arguments())
 
     def trace_anew(
         self,

@@ -119,7 +119,7 @@ class Autotuner:
         if bound.device.type not in bound.definition.backends.of(bound.target).device_types:
             problem = f"its arguments are on {bound.device}, which does not run {bound.target} code"
             raise errors.AutotuneError(function=name, problem=problem)
-        users: Any = settings.autotuner_fn
+        users: Any = options.settings.autotuner_fn
         if users is not None:
             # A factory of something with ``autotune()``, or a function that returns.
             made = users(bound, cases[0].args)

@@ -28,6 +28,7 @@ from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.output.repro import with_caller
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.staging.configs import StageConfigs, StagedSpec, StageSession, joined, num_slots
 from tilesmith.jit.staging.module import StageForm, staged_module, staged_text
@@ -260,7 +261,11 @@ class BoundStages:
         return chosen if isinstance(chosen, Config) else Config.from_dict(chosen)
 
     def to_triton_code(
-        self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
+        self,
+        config: ConfigLike = None,
+        *,
+        target: str | Target | None = None,
+        emit_repro_caller: bool = False,
     ) -> str:
         """One Triton module: the code of every stage, and host code that calls them."""
         whole = self._whole(config)
@@ -276,7 +281,9 @@ class BoundStages:
             ]
             for number, used in enumerate(record)
         ]
-        return staged_module(self._kernel.source, forms, session, self._device_source)
+        text = staged_module(self._kernel.source, forms, session, self._device_source)
+        args = self._template.materialise() if emit_repro_caller else ()
+        return with_caller(text, self.definition, args) if emit_repro_caller else text
 
     def to_code(
         self,
@@ -290,7 +297,7 @@ class BoundStages:
         known = [bound for bound in self.stages if bound is not None]
         shown = form or (known[0].definition.backends.of(known[0].target).forms[0] if known else "")
         if shown == "triton":
-            return self.to_triton_code(config, target=target)
+            return self.to_triton_code(config, target=target, **options)
         texts = self._texts(
             lambda bound, part: bound.to_code(part, form=form, target=target, **options), config
         )

@@ -52,6 +52,7 @@ typedef struct {
 } SignNote;
 
 extern SignNote sign_note;
+SignNote find_sign_note(PyObject *pairs); /* of objects that differ in their sign only */
 int ask_is_negated(PyObject *object); /* what cannot be asked is not */
 
 static inline uint64_t address_of(const Tensor *tensor) {

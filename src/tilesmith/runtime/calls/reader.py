@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +17,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
-from io import RawIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -31,15 +29,13 @@ from tilesmith.runtime.native.machine_code import ObjectCache, object_key
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
-_SOURCES = ("tensor_reader.c", "forms.c", "layout.c", "function.c")
+_SOURCES = ("tensor_reader.c", "forms.c", "layout.c", "function.c", "signs.c")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 """Other classes of tensors may hide what they hold."""
 _MAX_SECONDS = 60
 _EXTENT = re.compile(r"(?P<tensor>.+)\.(?P<field>size|stride)\((?P<axis>\d+)\)")
 _ADDRESS = 0
-_MAX_NOTE = 256
-"""Bytes of what a tensor points to in which its sign may be noted."""
 _FIELDS = {"size": 1, "stride": 2}
 
 
@@ -184,50 +180,17 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     key = object_key([*texts, abi, *_FLAGS])
     content = ObjectCache(cache_dir / "native").get(key, lambda: _compile(compiler))
     module: Any = _load(content)
-    if not module.use(exchange, _TYPES, find_sign_note()):
+    if not module.use(exchange, _TYPES, _sign_pairs()):
         raise CannotBuildError("DLPack's C exchange API has another version")
     _try_out(module)
     return cast("TensorReader", module)
 
 
-def find_sign_note() -> tuple[int, int, int]:
-    """Where tensors say that their sign is flipped lazily: offset of a pointer, of a word, the bit.
-
-    Zeros where that cannot be told, and then native code asks torch, 60 ns for each tensor. Public
-    functions tell nothing else; so views that differ in this only are compared, in memory that
-    the system reads for us, so that a wrong guess harms nobody.
-    """
+def _sign_pairs() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Views that differ only in this: the sign of the second is flipped lazily."""
     parts = [torch.zeros(shape, dtype=torch.complex64) for shape in ((), (3,), (2, 5), (4, 1, 2))]
-    parts += [part.to(torch.complex128) for part in parts]
-    pairs = [(part.imag, part.conj().imag) for part in parts]
-    pairs += [(torch.nn.Parameter(x), torch.nn.Parameter(y)) for x, y in pairs]
-    try:
-        with open("/proc/self/mem", "rb", buffering=0) as memory:
-            found = [_differences(memory, *map(id, pair)) for pair in pairs]
-    except OSError:  # another system than Linux, or one that forbids it
-        return 0, 0, 0
-    common = set.intersection(*found)
-    return common.pop() if len(common) == 1 else (0, 0, 0)
-
-
-def _differences(memory: RawIOBase, plain: int, negated: int) -> set[tuple[int, int, int]]:
-    """Bits that are set in what the second object points to, in words else like the first's."""
-    found: set[tuple[int, int, int]] = set()
-    both = [_words(memory, address, torch.Tensor.__basicsize__) for address in (plain, negated)]
-    for holder, pointers in enumerate(zip(*both)):
-        words = [_words(memory, pointer, _MAX_NOTE) for pointer in pointers]
-        found |= {(8 * holder, 8 * i, b ^ a) for i, (a, b) in enumerate(zip(*words)) if b > a}
-    return {item for item in found if item[2].bit_count() == 1}
-
-
-def _words(memory: RawIOBase, address: int, num_bytes: int) -> tuple[int, ...]:
-    """What stands there, as 64-bit numbers; nothing where no memory is."""
-    try:
-        memory.seek(address)
-        content = memory.read(num_bytes) or b""
-    except (OSError, OverflowError, ValueError):
-        return ()
-    return struct.unpack(f"={len(content) // 8}Q", content[: len(content) // 8 * 8])
+    pairs = [(z.imag, z.conj().imag) for part in parts for z in (part, part.to(torch.complex128))]
+    return (*pairs, *((torch.nn.Parameter(x), torch.nn.Parameter(y)) for x, y in pairs))
 
 
 def _try_out(reader: TensorReader) -> None:
@@ -245,9 +208,9 @@ def _compile(compiler: str | None) -> bytes:
     headers = sysconfig.get_paths()["include"]
     # An extension finds the interpreter's functions when it is loaded; Apple's linker must be told.
     extra = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
+    sources = [str(_FOLDER / name) for name in _SOURCES]
     with TemporaryDirectory() as folder:
         result = Path(folder) / f"{NAME}.so"
-        sources = [str(_FOLDER / name) for name in _SOURCES]
         command = [found, *_FLAGS, *extra, f"-I{headers}", *sources, "-o", str(result)]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=_MAX_SECONDS)
@@ -261,10 +224,8 @@ def _compile(compiler: str | None) -> bytes:
 
 def _find_compiler() -> str:
     of_python = str(sysconfig.get_config_var("CC") or "").split()[:1]
-    for name in (*of_python, "cc", "gcc", "clang"):
-        path = shutil.which(name)
-        if path is not None:
-            return path
+    for path in filter(None, map(shutil.which, (*of_python, "cc", "gcc", "clang"))):
+        return path
     raise CannotBuildError("no C compiler is installed")
 
 

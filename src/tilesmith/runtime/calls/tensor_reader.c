@@ -8,14 +8,6 @@ const Exchange *exchange;
 PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
 Py_ssize_t num_tensor_types;
 const PyGetSetDef *gradient_getter;
-SignNote sign_note;
-
-int ask_is_negated(PyObject *object) {
-    PyObject *answer = PyObject_CallMethod(object, "is_neg", NULL);
-    if (answer == NULL) PyErr_Clear();
-    Py_XDECREF(answer);
-    return answer == Py_True;
-}
 
 /* The getter behind an attribute that all tensors inherit; NULL where it is no such thing. */
 static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
@@ -29,9 +21,8 @@ static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
 }
 
 static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
-    PyObject *capsule, *types;
-    unsigned long long holder = 0, word = 0, bits = 0;
-    if (!PyArg_ParseTuple(given, "OO!|(KKK)", &capsule, &PyTuple_Type, &types, &holder, &word, &bits))
+    PyObject *capsule, *types, *pairs = NULL;
+    if (!PyArg_ParseTuple(given, "OO!|O!", &capsule, &PyTuple_Type, &types, &PyTuple_Type, &pairs))
         return NULL;
     const Exchange *found = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (found == NULL) return NULL;
@@ -42,7 +33,7 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
         return NULL;
     }
     exchange = found;
-    sign_note = (SignNote){(size_t)holder, (size_t)word, bits};
+    sign_note = pairs ? find_sign_note(pairs) : (SignNote){0, 0, 0};
     num_tensor_types = count;
     for (Py_ssize_t i = 0; i < count; i++) /* kept for as long as the process lives */
         tensor_types[i] = (PyTypeObject *)Py_NewRef(PyTuple_GET_ITEM(types, i));
@@ -50,10 +41,15 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
     Py_RETURN_TRUE;
 }
 
+static PyObject *notes_signs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+    return PyBool_FromLong(sign_note.bits != 0);
+}
+
 static PyMethodDef functions[] = {
+    {"notes_signs", notes_signs, METH_NOARGS, "Whether signs are read off tensors themselves."},
     {"use", use, METH_VARARGS,
-     "use(capsule, types, (holder, word, bits)): read objects of these types by this exchange API;\n"
-     "whether that is possible. The numbers say where views with a flipped sign are marked."},
+     "use(capsule, types, pairs=()): read objects of these types by this exchange API; whether that\n"
+     "is possible. The pairs differ in their sign only: they show where views are marked."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -110,8 +110,6 @@ def _check_lines(
     fresh = {n for n, p in pairs if not options.is_argument(p.source)}
     # Where arguments are is part of the specialization; host code may have taken others anywhere.
     doubts = [f"not {n}.is_cpu" for n, p in pairs if p.is_tensor and n in fresh]
-    if options.reader is None:  # which sees by itself whether torch flips a sign lazily
-        doubts += [f"{n}.is_neg()" for n, p in pairs if p.is_tensor]
     if doubts:
         yield f"    if {' or '.join(doubts)}:"
         yield f"        {refusal}"
@@ -132,7 +130,8 @@ def _packing_lines(
         for name in tensors:
             yield f"        {name}_address = {name}.data_ptr()"
         if tensors:
-            yield f"        if not ({' and '.join(f'{name}_address' for name in tensors)}):"
+            held = [f"{name}_address and not {name}.is_neg()" for name in tensors]
+            yield f"        if not ({' and '.join(held)}):"
             yield f"            __check_memory({', '.join(names)})"
     elif len(plan.positions) == len(names):
         yield f"        __arguments = __packed({', '.join(tensors)})"
