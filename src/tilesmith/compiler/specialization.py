@@ -28,7 +28,7 @@ from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.resolution import MultiFormSpec
+from tilesmith.schedule.resolution import MultiFormSpec, PlainSpec
 from tilesmith.schedule.rules import ScheduleRules
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK
@@ -220,7 +220,8 @@ def make_spec(
         made = run_stages(state, [STRUCTURE]).function
         return None if made is function else made
 
-    return MultiFormSpec(
+    kind = PlainSpec if settings.disable_autotuner_heuristics else MultiFormSpec
+    return kind(
         require_single_programs(function) if settings.deterministic else function,
         rules,
         tunables,
