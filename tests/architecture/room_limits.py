@@ -16,6 +16,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/compiler": (7, 1_250),
     "tilesmith/diagnostics": (9, 1_750),
     "tilesmith/frontend": (54, 12_600),
+    "tilesmith/frontend/host_calls": (2, 300),
     "tilesmith/frontend/source/rewriting": (5, 650),
     "tilesmith/gradients": (27, 5_900),
     "tilesmith/interpreter": (10, 2_050),
@@ -42,13 +43,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_800,
-    "files in src": 459,
+    "lines in src": 88_200,
+    "files in src": 461,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 80,
+    "modules with one importer": 79,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -68,7 +68,7 @@ class Specialization:
         self.settings = settings
         self.backends = backends
         # The template stands for the arguments, which must not be kept alive.
-        self._request = replace(request, arguments=())
+        self._request, self.calls = replace(request, arguments=()), request.calls
         self.remember(request.arguments)
         self._volatile: frozenset[str] = frozenset()
         self.default = self._trace(request.arguments, {}, {})

@@ -100,18 +100,18 @@ class CompiledKernel:
         ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
         ``emit_repro_caller``: whether the module can be run, and then calls its kernel.
         """
-        text = triton_module(self._shown(output_origin_lines), config, target)
+        text = triton_module(self._shown(output_origin_lines=output_origin_lines), config, target)
         return self._with_caller(text) if emit_repro_caller else text
 
     def _with_caller(self, text: str) -> str:
         """The module with a call of its kernel."""
         raise NotImplementedError
 
-    def _shown(self, has_lines: bool | None) -> CompiledKernel:
+    def _shown(self, *, output_origin_lines: bool | None = None) -> CompiledKernel:
         """The same; its code names the lines that it comes from, if asked or set."""
-        if has_lines in (None, self.settings.output_origin_lines):
+        if output_origin_lines in (None, self.settings.output_origin_lines):
             return self
-        made = self.specialization.with_settings(output_origin_lines=has_lines)
+        made = self.specialization.with_settings(output_origin_lines=output_origin_lines)
         shown = CompiledKernel(self.definition, made, self.target, self.device)
         shown.chosen = self.chosen
         return shown
@@ -123,12 +123,12 @@ class CompiledKernel:
         form: str = "",
         target: str | Target | None = None,
         options: OutputCodeOptions | None = None,
-        emit_repro_caller: bool = False,
-        output_origin_lines: bool | None = None,
+        **shown: Any,
     ) -> str:
         """The generated code: Triton source on a GPU, the loop nest on a CPU.
 
-        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``.
+        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``; what is ``shown``
+        are the other options of ``to_triton_code``.
         """
         if options is not None:
             options.check()
@@ -136,14 +136,10 @@ class CompiledKernel:
         backends = self.definition.backends
         form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
         if form == "triton":
-            caller, lines = emit_repro_caller, output_origin_lines
-            return self.to_triton_code(
-                config, target=target, emit_repro_caller=caller, output_origin_lines=lines
-            )
+            return self.to_triton_code(config, target=target, **shown)
         # Native code of a kernel for another device is shown as this machine would run it.
-        shown = resolved if form in backends.of(resolved).forms else host_target()
-        code = self._shown(output_origin_lines)
-        return show_form(code.to_artifact(config, target=shown), form)
+        place = resolved if form in backends.of(resolved).forms else host_target()
+        return show_form(self._shown(**shown).to_artifact(config, target=place), form)
 
     def to_artifact(
         self, config: ConfigLike = None, *, target: str | Target | None = None

@@ -225,7 +225,9 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         key = self._keys.key(arguments)
         return self._bound_elsewhere.get((target, key)) if target else self._bound_kernels.get(key)
 
-    def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
+    def _bind_new(
+        self, arguments: tuple[Any, ...], target: str | Target | None, *, is_called: bool = False
+    ) -> BoundKernel:
         check_modes(self.definition.settings)
         device = self.definition.find_device(arguments)
         check_layouts(arguments, self.definition.parameters)
@@ -233,6 +235,8 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         resolved = target_of(device) if target is None else resolve_target(target)
         with repro_on_failure(self.definition, arguments):
             bound = BoundKernel(self.definition, arguments, resolved, device, kernel=self)
+        if not is_called:
+            bound.specialization.calls.close()
         writes = bool(bound.written_arguments)
         if self._keys.extend(bound.specialization.specialized_values(), writes_arguments=writes):
             self._forget()
@@ -278,11 +282,14 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             return self.staged.call(args)
         try:
             with self._lock:
-                bound = self._find(args, None) or self._bind_new(args, None)
+                bound = self._find(args, None) or self._bind_new(args, None, is_called=True)
                 self._finder.add(args)
         except HostReturnedError:
             return _run_host_alone(self.definition, args)
-        return bound.call(*args)
+        try:
+            return bound.call(*args)
+        finally:
+            bound.specialization.calls.close()
 
     def autotune(
         self,

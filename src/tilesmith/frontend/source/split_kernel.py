@@ -47,6 +47,10 @@ class SplitKernel:
         default_factory=dict[frozenset[str], "CodeType | None"], compare=False
     )
     """Host code without effects by plain parameters, as far as made; None: it has none."""
+    recorded_codes: dict[frozenset[str] | None, CodeType | None] = field(
+        default_factory=dict["frozenset[str] | None", "CodeType | None"], compare=False
+    )
+    """The same whose calls the launch makes (``host_calls``)."""
 
     @property
     def keyed(self) -> frozenset[str]:
@@ -70,15 +74,17 @@ class SplitKernel:
         Its assignments to globals are its own. ``plain`` as in ``leave_out_effects``.
         """
         if plain not in self.quiet_codes:
-            self.quiet_codes[plain] = self._quiet_code(plain)
+            self.quiet_codes[plain] = self.changed_host_code(
+                lambda s: leave_out_effects(s, plain) or names.declared_globals(s.before)
+            )
         code = self.quiet_codes[plain]
         scope = self.source.function.__globals__
         return None if code is None else make_function(code, self.source, dict(scope))
 
-    def _quiet_code(self, plain: frozenset[str]) -> CodeType | None:
+    def changed_host_code(self, change: Callable[[KernelSource], object]) -> CodeType | None:
+        """Host code after a change of its source; None where nothing was changed."""
         source = self.source.fresh()
-        num_left_out = leave_out_effects(source, plain)
-        if not num_left_out and not names.declared_globals(source.before):
+        if not change(source):
             return None
         return _compile(_host_tree(source, self.captured), source.file, source.tree.name)
 
