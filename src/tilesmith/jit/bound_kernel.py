@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NoReturn
 
 import torch
@@ -148,9 +149,10 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         self._active, self.call = executable, ordered_call(self, executable)
 
     def _first_call(self, *args: Any) -> Any:
-        with writing_repro(self.definition, args, lambda: self._active and self._active.config):
-            self.ensure_config_exists(args)
-        return self.call(*args)
+        with closing(self.specialization.calls):
+            with writing_repro(self.definition, args, lambda: self._active and self._active.config):
+                self.ensure_config_exists(args)
+            return self.call(*args)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with the installed config."""

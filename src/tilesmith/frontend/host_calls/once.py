@@ -67,7 +67,9 @@ def recorded_host(kernel: SplitKernel, plain: frozenset[str] | None = None) -> F
     effects, as for a trace.
     """
     codes = kernel.recorded_codes
-    if plain not in codes:
+    if plain not in codes and not _CallMarker(kernel.source).finds_calls():
+        codes[plain] = None
+    elif plain not in codes:
         codes[plain] = kernel.changed_host_code(lambda source: _mark_calls(source, plain))
     code, scope = codes[plain], kernel.source.function.__globals__
     return None if code is None else make_function(code, kernel.source, scope)
@@ -85,9 +87,15 @@ def _mark_calls(source: KernelSource, plain: frozenset[str] | None) -> bool:
 
 class _CallMarker(ast.NodeTransformer):
     def __init__(self, source: KernelSource) -> None:
+        self._before = source.before
         self._module: dict[str, Any] = source.function.__globals__
         self._local = {*parameter_names(source.tree), *bound_names(source.before)}
         self.num_marked = 0
+
+    def finds_calls(self) -> bool:
+        """Whether there may be something to mark; most kernels have nothing, and pay little."""
+        nodes = (node for statement in self._before for node in ast.walk(statement))
+        return any(isinstance(n, ast.Call) and _is_users(self._called(n.func)) for n in nodes)
 
     def is_keeping(self, statement: ast.stmt) -> bool:
         """Whether a statement has no effects but names of host code, and words."""
