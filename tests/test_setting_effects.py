@@ -24,19 +24,18 @@ from tilesmith.settings import (
     known_variables,
     unknown_variables,
 )
+from tilesmith.store.lookup import search_overrides
 from tilesmith.tune.options import options_from_settings
 
 ROOT = Path(__file__).parents[1]
 FIELDS = {item.name: item for item in dataclasses.fields(Settings)}
 OTHERS: dict[str, object] = {
     "autotune_cache": "AOTAutotuneCache",
-    "autotune_best_of_k": 2,
     "autotune_rebenchmark_threshold": 1.5,
     "autotune_suspicious_rebenchmark_ratio": 0.9,
     "autotune_search_acf": ["one.acf"],
     "autotune_benchmark_fn": len,
     "autotune_initial_population_strategy": "from_random",
-    "autotune_log_search_space_path": "space.json",
 }
 """Values of refused settings that are no flags, other than their defaults."""
 
@@ -100,8 +99,7 @@ def test_defaults_pass(name):
 
 def test_the_page_about_tuning_names_all_that_are_refused():
     page = (ROOT / "docs" / "tuning.md").read_text()
-    endings = {f"autotune_log_search_space{part}" for part in ("_verbose", "_path")}
-    assert not [name for name in set(REFUSED) - endings if f"`{name}" not in page]
+    assert not [name for name in REFUSED if f"`{name}" not in page]
 
 
 def test_a_variable_is_refused_by_its_name():
@@ -124,6 +122,15 @@ def test_settings_that_files_for_helion_pass_are_taken():
         autotune_accuracy_check=False,
         dot_precision="tf32",
     )
+
+
+def test_persistent_programs_alone_are_an_override():
+    forced = Settings.from_environment({"autotune_force_persistent": True}, {})
+    assert search_overrides(forced) == {"pid_type": "persistent_blocked"}
+    given = {"pid_type": "persistent_interleaved", "num_warps": 4}
+    both = dataclasses.replace(forced, autotune_config_overrides=given)
+    assert search_overrides(both) == given
+    assert search_overrides(Settings.from_environment({}, {})) == {}
 
 
 @pytest.mark.parametrize("given", [None, False, "0"])

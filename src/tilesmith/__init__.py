@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from tilesmith import exc, experimental, language, runtime
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
@@ -21,9 +23,16 @@ if TYPE_CHECKING:
 
     jit = kernel
 
+    def from_cache(
+        *, max_configs: int | None = None, configs: Sequence[Config] = ()
+    ) -> Callable[..., object]:
+        """An ``autotuner_fn`` that measures what earlier searches found good, and ``configs``."""
+        ...
+
+
 __all__ = [
     "Config", "Kernel", "OutputCodeOptions", "RefMode", "Settings", "aot_kernel", "cdiv", "exc",
-    "experimental", "jit", "kernel", "language", "next_power_of_2", "runtime",
+    "experimental", "from_cache", "jit", "kernel", "language", "next_power_of_2", "runtime",
 ]  # fmt: skip
 
 _PLACES = {
@@ -36,6 +45,7 @@ _PLACES = {
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "experimental": "tilesmith.experimental",
+    "from_cache": "tilesmith.autotuner:from_cache",
     "jit": "tilesmith.jit.typed.decorators:kernel",
     "kernel": "tilesmith.jit.typed.decorators:kernel",
     "language": "tilesmith.language",

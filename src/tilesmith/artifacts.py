@@ -45,8 +45,6 @@ class LaunchParameter:
     source: str
     is_tensor: bool
     dtype: str
-    may_be_negated: bool = False
-    """Whether it may be a view whose sign torch flips lazily, so that launches must ask."""
 
     @property
     def is_made_at_launch(self) -> bool:

@@ -27,7 +27,8 @@ from tilesmith.schedule.space.slots import Dimension
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 from tilesmith.store.outcome import Candidate, Verdict
-from tilesmith.tune.context import Deadline, EmittedCandidate, Records, Samples
+from tilesmith.tune.archive import Archive
+from tilesmith.tune.context import Case, Deadline, EmittedCandidate, Records, Samples
 from tilesmith.tune.jobs import BuildReply, CheckReply
 from tilesmith.tune.listener import SafeListener, SearchStart
 from tilesmith.tune.options import TuneOptions, options_from_settings
@@ -251,7 +252,8 @@ class BoundSearch:
 
     def autotune(self, *, skip_cache: bool = False) -> Config:
         """Search, use the winner from now on and return it."""
-        options: dict[str, Any] = {**self.options, "method": self.method}
+        # It may be what the kernel's own ``autotuner_fn`` gives.
+        options: dict[str, Any] = {**self.options, "method": self.method, "autotuner_fn": None}
         if skip_cache:
             options["skip_cache"] = True
         return self.kernel.autotune(self.args, **options)
@@ -287,8 +289,25 @@ class FiniteSearch(BoundSearch):
     method = "FiniteSearch"
 
 
+def from_cache(
+    *, max_configs: int | None = None, configs: Sequence[Config] = ()
+) -> Callable[..., FiniteSearch]:
+    """An ``autotuner_fn`` that measures what earlier searches found good, and ``configs``.
+
+    Example:
+        ``@kernel(autotuner_fn=from_cache(configs=[Config(block_sizes=[64])]))``
+    """
+
+    def make(bound: BoundKernel, args: Sequence[Any], **_: Any) -> FiniteSearch:
+        options = options_from_settings(bound.settings)
+        known = Archive([Case(bound, tuple(args))], options).similar_configs()[:max_configs]
+        return FiniteSearch(bound, args, configs=list(dict.fromkeys([*known, *configs])))
+
+    return make
+
+
 __all__ = [
     "BooleanFragment", "DifferentialEvolutionSearch", "EnumFragment", "FiniteSearch",
     "IntegerFragment", "ListOf", "ModelFirstSearch", "PatternSearch", "PermutationFragment",
-    "PowerOfTwoFragment", "RandomSearch", "autotune",
+    "PowerOfTwoFragment", "RandomSearch", "autotune", "from_cache",
 ]  # fmt: skip

@@ -228,34 +228,26 @@ REFUSED = {
     "autotune_with_torch_compile_fusion": "torch.compile fuses nothing into a kernel",
     "autotune_cache": "winners are kept in the files of cache_dir only, and count for the same "
     "source, shapes, settings, device and toolchain",
-    "autotune_force_persistent": "a search may be held to one kind of program ids: "
-    'autotune_config_overrides={"pid_type": "persistent_blocked"}',
-    "autotune_log_details": "autotune_log=PATH writes all details without it, to PATH.jsonl",
     "autotune_adaptive_timeout": "limits are what autotune_compile_timeout and "
     "autotune_benchmark_timeout say, whatever other candidates took",
     "autotune_benchmark_subprocess": "candidates always run in processes of their own: one that "
     "crashes must not end yours",
-    "autotune_best_of_k": "there is one search, whose best are measured again side by side; "
-    "a larger autotune_budget_seconds makes it longer",
     "autotune_rebenchmark_threshold": "the best of a search are always measured again, side by "
     "side, until they are told apart",
     "autotune_suspicious_rebenchmark_ratio": "every time comes with its spread, and the best are "
     "always measured again",
     "autotune_search_acf": "there are no files of compiler controls in a config",
-    "disable_autotuner_heuristics": 'another method searches without the device model: autotuner="'
-    'RandomSearch", "PatternSearch" or "DifferentialEvolutionSearch"',
     "autotune_benchmark_fn": "candidates run in other processes, where a function of yours is not; "
     "autotuner_fn replaces the whole search",
     "autotune_initial_population_strategy": "a search starts from the model's best configs; "
     "autotune_seed_configs adds yours",
-    "autotune_log_search_space": "a search says how many configs are possible, and "
-    "autotune_log=PATH lists all that were tried",
-    "autotune_log_search_space_verbose": "autotune_log=PATH lists all configs that were tried",
-    "autotune_log_search_space_path": "autotune_log=PATH lists all configs that were tried",
 }
 """Settings of Helion's of which every value but the default is refused, and why."""
 ESSENTIAL = ("distributed", "autotune_benchmark_fn")
 """Refused with an error: what was asked for would not happen. The others could only make a kernel
 faster or a search shorter, so a warning says why, and the default stands: ported files run."""
-AS_DEFAULT: dict[str, tuple[object, ...]] = {"autotune_cache": ("StrictLocalAutotuneCache",)}
+AS_DEFAULT: dict[str, tuple[object, ...]] = {
+    "autotune_cache": ("StrictLocalAutotuneCache",),
+    "autotune_initial_population_strategy": ("from_best_available",),
+}
 """Other values that say what is done anyway."""

@@ -114,9 +114,11 @@ class Settings:
     autotuner_fn: Callable[..., object] | None = _setting(None, rules.CALLABLE)
     autotune_cache: str = _setting("LocalAutotuneCache", rules.CACHE)
     autotune_force_persistent: bool = _setting(False, rules.FLAG)
+    """Whether searches try persistent program ids only."""
     autotune_log_level: int = _setting(logging.INFO, rules.LOG_LEVEL)
     autotune_log: str | None = _setting(None, rules.PATH)
     autotune_log_details: bool = _setting(False, rules.FLAG)
+    """Whether a search says so where no file gets its details: ``autotune_log`` names one."""
     autotune_compile_timeout: int = _setting(60, rules.whole(1))
     autotune_adaptive_timeout: bool = _setting(False, rules.FLAG)
     autotune_precompile: str | None = _setting("fork", rules.PRECOMPILE)
@@ -125,6 +127,7 @@ class Settings:
     autotune_benchmark_timeout: int = _setting(30, rules.whole(1))
     autotune_random_seed: int | None = _setting(None, rules.whole(0, optional=True))
     autotune_best_of_k: int = _setting(1, rules.whole(1))
+    """How many searches there are, each with random numbers of its own; the best winner counts."""
     autotune_accuracy_check: bool = _setting(True, rules.FLAG)
     autotune_baseline_fn: Callable[..., object] | None = _setting(None, rules.CALLABLE)
     autotune_baseline_atol: float | None = _setting(None, rules.NUMBER)
@@ -146,6 +149,7 @@ class Settings:
     autotune_config_overrides: Mapping[str, object] = _setting({}, rules.MAPPING, is_hashed=False)
     autotune_seed_configs: object = _setting(None, rules.CONFIGS, is_hashed=False)
     disable_autotuner_heuristics: bool = _setting(False, rules.FLAG)
+    """Whether defaults and searches do without heuristics and the device model."""
     autotune_config_filter: Callable[..., object] | None = _setting(None, rules.CALLABLE)
     autotune_benchmark_fn: Callable[..., object] | None = _setting(None, rules.CALLABLE)
     autotune_best_available_max_configs: int = _setting(
@@ -159,8 +163,11 @@ class Settings:
     )
     autotune_with_torch_compile_fusion: bool = _setting(False, rules.FLAG)
     autotune_log_search_space: bool = _setting(False, rules.FLAG)
+    """Whether a search ends with what it chose from, and how much of that was tried."""
     autotune_log_search_space_verbose: bool = _setting(False, rules.FLAG)
+    """Whether the choices themselves are listed, too."""
     autotune_log_search_space_path: str | None = _setting(None, rules.PATH)
+    """A folder that gets the same as JSON, a file for each search."""
 
     def __init__(self, **values: Unpack[SettingKeywords]) -> None:
         environ = _environment()

@@ -270,8 +270,16 @@ def maximum_of_nothing(x):
 @helion.kernel(static_shapes=False)
 def largest_of_a_varying_tile(x):
     out = x.new_empty([4])
-    for tile in hl.tile(x.size(0), block_size=8):
+    for tile in hl.tile(x.size(0)):
         out[:] = torch.topk(x[tile], 4).values
+    return out
+
+
+@helion.kernel(static_shapes=False)
+def largest_of_few(x):
+    out = x.new_empty([x.size(0), 40])
+    for tile in hl.tile(x.size(0)):
+        out[tile, :] = torch.topk(x[tile, :], 40).values
     return out
 
 
@@ -308,4 +316,5 @@ CASES = [
     Case(constant_axis_into_a_runtime_size, exc.ShapeMismatch, (matrix(11),)),
     Case(maximum_of_nothing, IndexError, (matrix(0),)),
     Case(largest_of_a_varying_tile, exc.BackendUnsupported, X),
+    Case(largest_of_few, exc.InvalidArgumentValue, (torch.ones(3, 5),)),
 ]

@@ -9,6 +9,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
+from tilesmith.jit.definition import KernelDefinition
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -89,11 +90,43 @@ def test_subclasses_with_memory_are_tensors() -> None:
     assert torch.equal(result, X * 2)
 
 
+def plain_and_negated():
+    """Tensors of one form each, of which the second has its sign flipped lazily."""
+    z = torch.randn(4, 5, dtype=torch.complex64)
+    yield z.imag, z.conj().imag
+    yield z.imag[:1, :1], z.conj().imag[:1, :1]
+    strided = (4, 5), (5, 1), 1
+    yield z.imag.as_strided(*strided), z.conj().imag.as_strided(*strided)
+
+
+@pytest.mark.parametrize("reads_natively", [True, False])
 @pytest.mark.parametrize("static_shapes", [True, False])
-def test_negated_views_made_by_as_strided_are_refused_where_bound(static_shapes) -> None:
-    part = torch.randn(20, dtype=torch.complex64).conj().imag.as_strided((5,), (1,), 1)
-    assert part.is_neg()
+@pytest.mark.parametrize("is_bound", [True, False], ids=["later call", "first call"])
+def test_negated_views_are_refused(static_shapes, is_bound, reads_natively, monkeypatch) -> None:
+    if not reads_natively:
+        monkeypatch.setattr(KernelDefinition, "find_reader", lambda definition: None)
     kernel = helion.kernel(doubled, static_shapes=static_shapes)
-    with pytest.raises(exc.UnsupportedArgumentType, match="resolve_neg"):
-        kernel(part)
-    torch.testing.assert_close(kernel(part.resolve_neg()), part * 2)
+    for plain, negated in plain_and_negated():
+        for _ in range(3 * is_bound):
+            torch.testing.assert_close(kernel(plain), plain * 2)
+        assert negated.is_neg()
+        for _ in range(2):
+            with pytest.raises(exc.UnsupportedArgumentType, match="resolve_neg"):
+                kernel(negated)
+        torch.testing.assert_close(kernel(negated.resolve_neg()), negated * 2)
+
+
+def test_negated_views_of_host_code_are_refused() -> None:
+    @helion.kernel
+    def parts(z, n: hl.constexpr):
+        part = torch.view_as_complex(z).conj().imag if n else torch.view_as_complex(z).imag
+        out = torch.empty_like(part)
+        for tile in hl.tile(part.shape):
+            out[tile] = part[tile] * 2
+        return out
+
+    z = torch.randn(7, 2)
+    torch.testing.assert_close(parts(z, 0), z[:, 1] * 2)
+    for _ in range(2):
+        with pytest.raises(exc.UnsupportedArgumentType, match="resolve_neg"):
+            parts(z, 1)

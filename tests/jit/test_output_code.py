@@ -101,3 +101,50 @@ def test_tensors_that_the_language_makes_on_the_host_are_torch_s():
     code = with_tensors_of_the_language.bind((torch.randn(8),)).to_triton_code()
     assert "torch.zeros([x.size(0)], dtype=torch.float32, device=x.device)" in code
     assert "torch.full(size=[x.size(0)], fill_value=2.0, dtype=torch.float32, device" in code
+
+
+@helion.kernel
+def two_launches(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = x[t] + 1
+    again = out + 1
+    for t in hl.tile(x.size(0)):
+        out[t] = again[t] * 2
+    return out
+
+
+@pytest.mark.parametrize("kernel", [helion.kernel(double), two_launches])
+def test_a_module_can_call_its_kernel(kernel: Any):
+    bound = kernel.bind((torch.empty(8)[::2],))
+    plain = bound.to_triton_code(target="cuda:90")
+    text = bound.to_triton_code(target="cuda:90", emit_repro_caller=True)
+    assert text.startswith(plain.rstrip())
+    assert 'if __name__ == "__main__":\n    print(call())' in text
+    scope: dict[str, Any] = {"__name__": "module", "torch": torch}
+    exec(text[len(plain) :], scope)
+    scope[kernel.name] = lambda x: x
+    made = scope["call"]()
+    assert (made.shape, made.stride(), made.dtype) == ((4,), (2,), torch.float32)
+
+
+def test_lines_are_named_as_a_call_asks():
+    x = torch.empty(8)
+    for shown in (True, False):
+        bound = helion.kernel(double, output_origin_lines=shown).bind((x,))
+        assert ("# src[" in bound.to_triton_code()) is shown
+        assert ("# src[" in bound.to_triton_code(output_origin_lines=not shown)) is not shown
+        texts = [bound.to_code(form="loops", output_origin_lines=lines) for lines in (True, False)]
+        assert bound.to_code(form="loops") == texts[not shown]
+        assert texts[0] != texts[1]
+
+
+def test_code_has_no_other_options():
+    bound: Any = helion.kernel(double).bind((torch.empty(8),))
+    for show in (
+        bound.to_triton_code,
+        bound.to_code,
+        two_launches.bind((torch.ones(8),)).to_triton_code,
+    ):
+        with pytest.raises(TypeError, match="emit_repro_call"):
+            show(emit_repro_call=True)

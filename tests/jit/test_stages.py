@@ -159,6 +159,59 @@ def test_tunables_of_host_code_come_from_the_config() -> None:
     assert "parts = 8" in text
 
 
+@helion.kernel
+def registered(x: torch.Tensor) -> tuple[torch.Tensor, int, int]:
+    size = hl.register_block_size(16, 64)
+    parts = hl.register_tunable("parts", IntegerFragment(1, 8, 2))
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0), block_size=size):
+        out[t] = x[t] + t.block_size
+    if parts > 0:
+        for t in hl.tile(x.size(0)):
+            out[t] = out[t] * 2
+    return out, size, parts
+
+
+def test_the_spec_has_what_host_code_registers() -> None:
+    spec: Any = registered.bind((torch.ones(70),)).config_spec
+    first, _ = spec.block_sizes
+    assert (first.min_size, first.max_size) == (16, 64)
+    assert set(spec.user_defined_tunables) == {"parts"}
+    assert spec.supports_config_key("parts")
+    default = spec.default_config()
+    assert (default["block_sizes"], default["parts"]) == ([32], 2)
+    full = spec.normalize({"block_sizes": [64, 8], "parts": 3})
+    assert (full["block_sizes"], full["parts"]) == ([64], 3)
+    assert full["stages"][1]["block_sizes"] == [8]
+    assert spec.normalize(full) == full
+
+
+@pytest.mark.parametrize("wrong", [{"block_sizes": [128, 8]}, {"parts": 9}])
+def test_host_code_gets_nothing_outside_its_bounds(wrong: dict[str, Any]) -> None:
+    x = torch.ones(70)
+    bound: Any = registered.bind((x,))
+    with pytest.raises(helion.exc.InvalidConfig):
+        bound.config_spec.normalize(wrong)
+    with pytest.raises(helion.exc.InvalidConfig):
+        bound.set_config(wrong)
+    with pytest.raises(helion.exc.InvalidConfig):
+        helion.kernel(registered.fn, config=wrong)(x)  # pyright: ignore[reportArgumentType]
+
+
+def test_host_code_gets_its_part_of_a_config() -> None:
+    kernel: Any = helion.kernel(registered.fn)
+    x = torch.ones(70)
+    bound = kernel.bind((x,))
+    config = bound.config_spec.normalize({"block_sizes": [64, 8], "parts": 3})
+    assert bound.compile_config(config)(x)[1:] == (64, 3)
+    bound.set_config(config)
+    out, size, parts = kernel(x)
+    assert (size, parts) == (64, 3)
+    assert torch.equal(out, (x + 64) * 2)
+    tuned = kernel.autotune((x,), budget=0)
+    assert (tuned["block_sizes"], tuned["parts"]) == ([64], 3)
+
+
 def test_checked_mode_checks_every_stage() -> None:
     kernel = helion.kernel(two_launches.fn, check=True)
     torch.testing.assert_close(kernel(torch.ones(3), []), torch.full((3,), 4.0))

@@ -331,7 +331,7 @@ def test_tensors_of_host_code_must_be_on_the_device(make, gpu):
 
 
 def test_lazily_negated_views_are_refused_at_every_call(make, gpu):
-    launcher = make(LaunchParameter("x", "x", True, "f32", may_be_negated=True))
+    launcher = make(LaunchParameter("x", "x", True, "f32"))
     launcher._device = torch.device("cpu")
     z = torch.zeros(4, dtype=torch.complex64)
     for _ in range(2):

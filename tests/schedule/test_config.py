@@ -104,6 +104,11 @@ def test_tuples_and_lists_are_the_same_value():
     assert Config(loop_orders=[(1, 0)])["loop_orders"] == [[1, 0]]
 
 
+def test_a_file_of_controls_is_none_unless_given():
+    assert Config().advanced_controls_file is None
+    assert Config(advanced_controls_file="a.bin").advanced_controls_file == "a.bin"
+
+
 def test_properties_give_defaults():
     config = Config()
     assert (config.num_warps, config.num_stages, config.pid_type) == (4, 1, "flat")

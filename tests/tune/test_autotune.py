@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
+import tilesmith
 from tests.tune.kernels import config, make_add
 from tilesmith import exc
-from tilesmith.autotuner import FiniteSearch
+from tilesmith.autotuner import FiniteSearch, from_cache
 from tilesmith.jit.typed.decorators import make_kernel as kernel_without_tuner
 from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings, child_environment
+from tilesmith.tune.archive import Archive
 from tilesmith.tune.autotune import Autotuner
 
 X, Y = torch.randn(777), torch.randn(777)
@@ -173,6 +175,25 @@ def test_the_users_own_tuner_is_used():
 
     kernel = make_add(autotuner_fn=Mine)
     assert kernel.autotune((X, Y)) == config(16)
+
+
+def test_the_users_own_tuner_may_be_one_of_ours():
+    kernel = make_add(
+        autotuner_fn=lambda bound, args: FiniteSearch(bound, args, configs=[]), **QUIET
+    )
+    with pytest.raises(exc.NotEnoughConfigs):  # and not the same function again and again
+        kernel.autotune((X, Y))
+
+
+def test_a_search_among_what_is_stored(monkeypatch):
+    monkeypatch.setattr(Archive, "similar_configs", lambda self: [config(2), config(4), config(8)])
+    make = from_cache(max_configs=2, configs=[config(4), config(16)])
+    kernel = make_add(autotuner_fn=make, **QUIET)
+    search = make(kernel.bind((X, Y)), (X, Y))
+    assert search.options["configs"] == [config(2), config(4), config(16)]
+    monkeypatch.setattr(Archive, "similar_configs", lambda self: [])
+    with pytest.raises(exc.NotEnoughConfigs):
+        make_add(autotuner_fn=tilesmith.from_cache(), **QUIET).autotune((X, Y))
 
 
 def test_mistakes_in_options_are_found_before_anything_starts():

@@ -7,6 +7,7 @@ A specification belongs to a trace and a target, an artifact also to a config.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -27,7 +28,7 @@ from tilesmith.frontend.trace import Trace, TraceRequest, trace_kernel
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.resolution import MultiFormSpec
+from tilesmith.schedule.resolution import MultiFormSpec, PlainSpec
 from tilesmith.schedule.rules import ScheduleRules
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.sizes import MAX_SEARCHED_BLOCK
@@ -67,7 +68,7 @@ class Specialization:
         self.settings = settings
         self.backends = backends
         # The template stands for the arguments, which must not be kept alive.
-        self._request = replace(request, arguments=())
+        self._request, self.calls = replace(request, arguments=()), request.calls
         self.remember(request.arguments)
         self._volatile: frozenset[str] = frozenset()
         self.default = self._trace(request.arguments, {}, {})
@@ -82,12 +83,22 @@ class Specialization:
         """Trace with these arguments, or others like them, from now on."""
         self._template = ArgumentTemplate(arguments, self._request.host_objects)
 
+    def recall_arguments(self) -> tuple[Any, ...]:
+        """Arguments that it is for: those it was made for, where they still exist."""
+        return self._template.materialise()
+
+    def with_settings(self, **changes: Any) -> Specialization:
+        """The same traces, and code of its own, made under other settings."""
+        other = copy(self)
+        other.settings, other._artifacts = replace(self.settings, **changes), {}
+        return other
+
     def find(self, config: Config) -> Variant:
         """A trace that fits the config."""
         for variant in self.variants:
             if variant.fits(config):
                 return variant
-        return self.trace_anew(config, self._template.materialise())
+        return self.trace_anew(config, self.recall_arguments())
 
     def trace_anew(
         self,
@@ -209,7 +220,8 @@ def make_spec(
         made = run_stages(state, [STRUCTURE]).function
         return None if made is function else made
 
-    return MultiFormSpec(
+    kind = PlainSpec if settings.disable_autotuner_heuristics else MultiFormSpec
+    return kind(
         require_single_programs(function) if settings.deterministic else function,
         rules,
         tunables,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import FunctionType, TracebackType
@@ -23,6 +23,7 @@ from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
 from tilesmith.frontend.device_loops import RUNTIME_FUNCTIONS
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
+from tilesmith.frontend.host_calls.once import HostCalls, traced_host
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, parameter_names
@@ -48,8 +49,6 @@ from tilesmith.ir.function import Function
 
 _UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"
 """What Python says when the numbers of names and values differ."""
-_PLAIN = (torch.Tensor, bool, int, float, str, torch.dtype, torch.device, type(None))
-"""Arguments that a function can change the elements of at most."""
 
 
 @dataclass(frozen=True)
@@ -74,20 +73,12 @@ class TraceRequest:
     """Whether host code runs with all of its effects: without them it computed something else."""
     are_computed_runtime: bool = False
     """Whether numbers that a larger kernel computes are read at each launch, as arguments are."""
+    calls: HostCalls = field(default_factory=HostCalls, compare=False)
+    """Calls of the user's functions that the call it is for does not make again."""
 
 
 def _host_of(request: TraceRequest) -> FunctionType:
-    return trial_host(request.kernel, request.arguments, is_whole=request.is_whole)
-
-
-def trial_host(
-    kernel: SplitKernel, arguments: Sequence[Any], *, is_whole: bool = False
-) -> FunctionType:
-    """Host code for a run that ends at the launch point, by default without visible effects."""
-    named = zip(parameter_names(kernel.source.tree), arguments)
-    plain = frozenset(name for name, value in named if isinstance(value, _PLAIN))
-    quiet = None if is_whole else kernel.quiet_host_function(plain)
-    return quiet or kernel.host_function()
+    return traced_host(request.kernel, request.arguments, is_whole=request.is_whole)
 
 
 @dataclass(frozen=True)
@@ -163,7 +154,8 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     def launch(*values: Any) -> None:
         raise _Traced(_trace_device(request, session, values))
 
-    launch.device = request.device  # type: ignore[attr-defined]
+    launch.device, launch.call = request.device, request.calls.record  # type: ignore[attr-defined]
+    request.calls.begin()
     host = _host_of(request)
     arguments = [_marked(request, *numbered) for numbered in enumerate(request.arguments)]
     mode = (
@@ -175,7 +167,7 @@ def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
         watch = host_run.HostWatch(request.warnings, host.__code__, request.device)
         with (
             running_host(session),
-            host_run.UnchangedTensors(own),
+            host_run.UnchangedTensors(own, request.calls.note_change),
             host_run.BlockSizeMode(),
             mode,
             watch,

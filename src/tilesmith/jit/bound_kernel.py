@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NoReturn
 
 import torch
-from typing_extensions import Unpack
+from typing_extensions import Unpack, override
 
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
@@ -19,7 +20,7 @@ from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.launchers import find_launcher
-from tilesmith.jit.output.repro import writing_repro
+from tilesmith.jit.output.repro import with_caller, writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.jit.visible.description import DescribedBoundKernel
@@ -61,6 +62,10 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
         """Run with the installed config and all arguments, none left to their defaults."""
+
+    @override
+    def _with_caller(self, text: str) -> str:
+        return with_caller(text, self.definition, self.specialization.recall_arguments())
 
     def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
         """What host code hands over at the launch point under a config; nothing is launched."""
@@ -144,9 +149,10 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         self._active, self.call = executable, ordered_call(self, executable)
 
     def _first_call(self, *args: Any) -> Any:
-        with writing_repro(self.definition, args, lambda: self._active and self._active.config):
-            self.ensure_config_exists(args)
-        return self.call(*args)
+        with closing(self.specialization.calls):
+            with writing_repro(self.definition, args, lambda: self._active and self._active.config):
+                self.ensure_config_exists(args)
+            return self.call(*args)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with the installed config."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, module_path
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.output.code import OutputCodeOptions, decorator_line
+from tilesmith.jit.output.code import OutputCodeOptions, check_form, decorator_line, show_form
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
-from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.spec import ConfigSpec
@@ -26,7 +24,6 @@ from tilesmith.targets import Target, parse_target
 ConfigLike = Config | Mapping[str, Any] | None
 DEFAULT_GPU_TARGET = "cuda:90"
 """What Triton code is shown for when there is no GPU."""
-_ALIASES = {"asm": "assembly"}
 
 
 class CompiledKernel:
@@ -91,13 +88,33 @@ class CompiledKernel:
         return "" if update is None else str(update)
 
     def to_triton_code(
-        self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
+        self,
+        config: ConfigLike = None,
+        *,
+        target: str | Target | None = None,
+        emit_repro_caller: bool = False,
+        output_origin_lines: bool | None = None,
     ) -> str:
         """The Triton module for a config, with or without a GPU.
 
         ``target``: ``cuda:NN`` or ``hip:gfxNNN``; by default the bound device, else cuda:90.
+        ``emit_repro_caller``: whether the module can be run, and then calls its kernel.
         """
-        return triton_module(self, config, target)
+        text = triton_module(self._shown(output_origin_lines=output_origin_lines), config, target)
+        return self._with_caller(text) if emit_repro_caller else text
+
+    def _with_caller(self, text: str) -> str:
+        """The module with a call of its kernel."""
+        raise NotImplementedError
+
+    def _shown(self, *, output_origin_lines: bool | None = None) -> CompiledKernel:
+        """The same; its code names the lines that it comes from, if asked or set."""
+        if output_origin_lines in (None, self.settings.output_origin_lines):
+            return self
+        made = self.specialization.with_settings(output_origin_lines=output_origin_lines)
+        shown = CompiledKernel(self.definition, made, self.target, self.device)
+        shown.chosen = self.chosen
+        return shown
 
     def to_code(
         self,
@@ -106,11 +123,12 @@ class CompiledKernel:
         form: str = "",
         target: str | Target | None = None,
         options: OutputCodeOptions | None = None,
-        **others: Any,
+        **shown: Any,
     ) -> str:
         """The generated code: Triton source on a GPU, the loop nest on a CPU.
 
-        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``.
+        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``; what is ``shown``
+        are the other options of ``to_triton_code``.
         """
         if options is not None:
             options.check()
@@ -118,10 +136,10 @@ class CompiledKernel:
         backends = self.definition.backends
         form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
         if form == "triton":
-            return self.to_triton_code(config, target=target, **others)
+            return self.to_triton_code(config, target=target, **shown)
         # Native code of a kernel for another device is shown as this machine would run it.
-        shown = resolved if form in backends.of(resolved).forms else host_target()
-        return show_form(self.to_artifact(config, target=shown), form)
+        place = resolved if form in backends.of(resolved).forms else host_target()
+        return show_form(self._shown(**shown).to_artifact(config, target=place), form)
 
     def to_artifact(
         self, config: ConfigLike = None, *, target: str | Target | None = None
@@ -166,22 +184,3 @@ def triton_module(
     if "triton" not in compiled.definition.backends.of(gpu).forms:
         gpu = parse_target(DEFAULT_GPU_TARGET)
     return compiled.specialization.module(compiled.resolve(config, gpu), gpu, variant)
-
-
-def show_form(artifact: Artifact, form: str) -> str:
-    """The code of an artifact in one of the forms of its backend."""
-    if form == "llvm":
-        return artifact.llvm
-    if form == "assembly":
-        return code_maker(artifact.target).make_assembly(artifact.llvm)
-    return artifact.readable
-
-
-def check_form(form: str, known: Sequence[str]) -> str:
-    """The form by its full name; raises unless it is empty or one of the known ones."""
-    full = _ALIASES.get(form, form)
-    if full and full not in known:
-        raise errors.InvalidArgumentValue(
-            function="to_code", problem=f"there is no form {form!r}", expected=", ".join(known)
-        )
-    return full

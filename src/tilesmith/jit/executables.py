@@ -21,7 +21,8 @@ from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import UNKNOWN
-from tilesmith.frontend.trace import HostReturnedError, same_random_numbers, trial_host
+from tilesmith.frontend.host_calls.once import trial_host
+from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
 from tilesmith.frontend.tracing.host_run import (
     HostWatch,
     UnchangedTensors,
@@ -101,6 +102,9 @@ class Executables:
                 return host(executable.launch, *args)
 
         chosen = call_in_session if self._needs_session else call
+        calls = self._specialization.calls
+        run = partial(self.call_with, executable, calls.around)
+        chosen = calls.continued(self._definition.split, chosen, run)
         return chosen if self._is_watched else self._watched(chosen)
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,19 +112,24 @@ class Executables:
             if self._is_watched:
                 return call(*args)
             self._is_watched = True
-            with HostWatch(self._definition.warnings, self._host.__code__, self._device):
+            host = self._specialization.calls.host_of(self._definition.split)
+            with HostWatch(self._definition.warnings, host.__code__, self._device):
                 return call(*args)
 
         return call_watched
 
     def call_with(
-        self, executable: Executable, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]
+        self,
+        executable: Executable,
+        wrap: Callable[[Launcher], Launcher],
+        args: tuple[Any, ...],
+        host: FunctionType | None = None,
     ) -> Any:
         """Run host code with something around the launcher at its launch point."""
         launch = wrap(executable.launch)
         launch.device = self._device  # type: ignore[attr-defined]
         with running_host(self._make_session(executable.config, executable.blocks)):
-            return self._host(launch, *args)
+            return (host or self._host)(launch, *args)
 
     def capture(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
         """What host code hands over under a config; nothing is launched, no argument changed."""
@@ -155,7 +164,8 @@ class Executables:
 
         It has arrived at its launch point and goes on from there: what it did is not done twice.
         """
-        args = _arguments_of(self._host)
+        code = self._host.__code__
+        args = _arguments_of((code.co_filename, code.co_name))
         for attempt in range(MAX_NEW_TRACES):
             variant = self._specialization.trace_anew(
                 executable.config,
@@ -295,13 +305,13 @@ def _each_once(first: Config, find_others: Callable[[], Iterable[Config]]) -> It
     yield from (config for config in find_others() if config != first)
 
 
-def _arguments_of(host: FunctionType) -> tuple[Any, ...]:
+def _arguments_of(host: tuple[str, str]) -> tuple[Any, ...]:
     """The arguments of the run of host code that is at its launch point; it may have rebound them.
 
     Whoever runs it calls them ``args``. Handing them to every launch would cost every call.
     """
     frame = sys._getframe(1)
-    while frame.f_code is not host.__code__:
+    while (frame.f_code.co_filename, frame.f_code.co_name) != host:
         assert frame.f_back is not None
         frame = frame.f_back
     assert frame.f_back is not None

@@ -37,6 +37,8 @@ from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
+Args = tuple[Any, ...]
+AnyTarget = str | Target | None
 _OF_FUNCTIONS = ("__globals__", "__code__", "__defaults__", "__kwdefaults__")
 """By these tools such as ``torch.library.custom_op`` know a function."""
 
@@ -84,9 +86,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         """What makes two calls share a compiled kernel."""
         return self._keys.key(args)
 
-    def bind(
-        self, args: tuple[Any, ...] | list[Any], *, target: str | Target | None = None
-    ) -> BoundKernel:
+    def bind(self, args: tuple[Any, ...] | list[Any], *, target: AnyTarget = None) -> BoundKernel:
         """The kernel for these arguments' types and shapes; ``target`` asks for another device."""
         arguments = self.definition.arguments.unpack(args)
         if self.staged is not None:
@@ -116,24 +116,26 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
     def _staged(self) -> StagedKernel | None:
         return find_staged(self.definition, Kernel)
 
-    def _find(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel | None:
+    def _find(self, arguments: Args, target: AnyTarget) -> BoundKernel | None:
         if self._keys.notice_marks(arguments):
             self._forget()
         key = self._keys.key(arguments)
         return self._bound_elsewhere.get((target, key)) if target else self._bound_kernels.get(key)
 
-    def _bind_new(self, arguments: tuple[Any, ...], target: str | Target | None) -> BoundKernel:
+    def _bind_new(self, args: Args, target: AnyTarget, *, is_called: bool = False) -> BoundKernel:
         check_modes(self.definition.settings)
-        device = self.definition.find_device(arguments)
-        check_layouts(arguments, self.definition.parameters)
-        check_devices(arguments, self.definition.parameters, device)
+        device = self.definition.find_device(args)
+        check_layouts(args, self.definition.parameters)
+        check_devices(args, self.definition.parameters, device)
         resolved = target_of(device) if target is None else resolve_target(target)
-        with repro_on_failure(self.definition, arguments):
-            bound = BoundKernel(self.definition, arguments, resolved, device, kernel=self)
+        with repro_on_failure(self.definition, args):
+            bound = BoundKernel(self.definition, args, resolved, device, kernel=self)
+        if not is_called:
+            bound.specialization.calls.close()
         writes = bool(bound.written_arguments)
         if self._keys.extend(bound.specialization.specialized_values(), writes_arguments=writes):
             self._forget()
-        key = self._keys.key(arguments)
+        key = self._keys.key(args)
         if target is None:
             self._bound_kernels[key] = bound
         else:
@@ -175,7 +177,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             return self.staged.call(args)
         try:
             with self._lock:
-                bound = self._find(args, None) or self._bind_new(args, None)
+                bound = self._find(args, None) or self._bind_new(args, None, is_called=True)
                 self._finder.add(args)
         except HostReturnedError:
             return _run_host_alone(self.definition, args)

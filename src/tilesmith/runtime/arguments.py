@@ -170,8 +170,9 @@ def refuse(
 def refuse_without_memory(
     parameters: Sequence[LaunchParameter], values: Sequence[Any], device: torch.device
 ) -> None:
-    """Raise for a tensor that has no memory though it has elements."""
-    if any(lacks_memory(value) for value in values if isinstance(value, torch.Tensor)):
+    """Raise for a tensor that has no memory though it has elements, or other values there."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if any(tensor.is_neg() or lacks_memory(tensor) for tensor in tensors):
         refuse(parameters, values, device)
 
 

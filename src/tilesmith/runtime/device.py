@@ -43,16 +43,3 @@ def resolve_target(target: str | Target) -> Target:
     """A target as the user names it; a CPU without a name of its architecture is this machine's."""
     resolved = parse_target(target) if isinstance(target, str) else target
     return host_target() if resolved == CPU else resolved
-
-
-@lru_cache(maxsize=64)
-def get_num_sm(device: torch.device, *, reserved_sms: int = 0) -> int:
-    """Number of streaming multiprocessors (compute units on AMD, cores of a CPU), at least 1.
-
-    The reserved ones are not counted.
-    """
-    if device.type == "cuda":
-        count = torch.cuda.get_device_properties(device).multi_processor_count
-    else:
-        count = target_of(device).num_sms
-    return max(1, count - reserved_sms)

@@ -246,7 +246,8 @@ class _KeyProperty(Generic[Value_co]):
             return self
         if self.name == "block_sizes":
             return cast("Value_co", config[self.name])
-        return cast("Value_co", config.get(self.name, _thaw(KEYS_BY_NAME[self.name].default)))
+        key = KEYS_BY_NAME.get(self.name)
+        return cast("Value_co", config.get(self.name, _thaw(key.default) if key else None))
 
 
 class Config(Mapping[str, Any]):
@@ -288,6 +289,7 @@ class Config(Mapping[str, Any]):
     cpu_unroll = _KeyProperty[int]("cpu_unroll")
     cpu_streaming_stores = _KeyProperty[bool]("cpu_streaming_stores")
     cpu_schedule = _KeyProperty[str]("cpu_schedule")
+    advanced_controls_file = _KeyProperty["str | None"]("advanced_controls_file")
 
     def __init__(self, **values: Unpack[ConfigKeywords]) -> None:
         given = {k: _freeze(v) for k, v in values.items() if v is not None or not is_reserved(k)}

@@ -295,3 +295,20 @@ def _access_options(entries: Entries, values: Config, op: Load | Store) -> Acces
         entry_of(values, "load_eviction_policies", entries.evictable, op),
         entry_of(values, f"{kind}_cache_modifiers", owners, op),
     )
+
+
+class PlainSpec(MultiFormSpec):
+    """One that names no good Configs: neither heuristics nor the device model have a say."""
+
+    @override
+    def seed_configs(self) -> tuple[Config, ...]:
+        return (self.base_config(),)
+
+    @override
+    def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
+        base = self.base_config()
+        return (RankedConfig(base, self.predict(base), "heuristics are switched off"),)[:count]
+
+    @override
+    def default_config(self) -> Config:
+        return self.base_config()

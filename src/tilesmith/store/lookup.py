@@ -29,6 +29,7 @@ from tilesmith.diagnostics.logs import topic_log
 from tilesmith.ir.printer import print_function
 from tilesmith.runtime.device import describe_device
 from tilesmith.schedule.config import Config
+from tilesmith.settings import Settings
 from tilesmith.store.config_text import SearchLog, stored_text
 from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.winners import Winner, Winners
@@ -169,6 +170,12 @@ def usable_config(bound: Any, winner: Winner | None, key: Callable[[], StoreKey]
         return None
 
 
+def search_overrides(settings: Settings) -> dict[str, object]:
+    """What every candidate of a search has."""
+    forced = {"pid_type": "persistent_blocked"} if settings.autotune_force_persistent else {}
+    return {**forced, **settings.autotune_config_overrides}
+
+
 def find_stored_config(
     bound: Any, args: Sequence[Any], configs: Sequence[Config] = ()
 ) -> Config | None:
@@ -179,7 +186,7 @@ def find_stored_config(
     name, settings = bound.definition.name, bound.definition.settings
     # A list of several Configs restricts what is taken, a single one does not.
     listed = configs if len(configs) > 1 else ()
-    scope = (listed, settings.autotune_config_overrides, settings.deterministic)
+    scope = (listed, search_overrides(settings), settings.deterministic)
 
     @cache
     def key() -> StoreKey:

@@ -16,7 +16,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.store.journal import Journal
 from tilesmith.store.key import StoreKey, digest_text, join_keys
-from tilesmith.store.lookup import find_winner, make_key, winner_key
+from tilesmith.store.lookup import find_winner, make_key, search_overrides, winner_key
 from tilesmith.store.outcome import Outcome
 from tilesmith.store.winners import Winner, Winners
 from tilesmith.tune.context import Case
@@ -46,7 +46,7 @@ class Archive:
     def key(self) -> StoreKey:
         """What winners of this search are stored under."""
         settings = self._options.settings
-        overrides = settings.autotune_config_overrides
+        overrides = search_overrides(settings)
         scope = (self._options.configs, overrides, settings.deterministic)
         return winner_key(self._conditions, *scope)
 

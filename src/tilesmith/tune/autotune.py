@@ -28,7 +28,7 @@ from tilesmith.tune.archive import Archive
 from tilesmith.tune.context import Case, Deadline
 from tilesmith.tune.listener import EndListener, Listener, SafeListener
 from tilesmith.tune.options import TuneOptions, options_from_settings
-from tilesmith.tune.report.listeners import choose_listeners
+from tilesmith.tune.report.listeners import SpaceListener, choose_listeners
 from tilesmith.tune.report.log import LogListener
 from tilesmith.tune.result import StopReason, TuneResult
 from tilesmith.tune.search.methods import find_method
@@ -119,7 +119,7 @@ class Autotuner:
         if bound.device.type not in bound.definition.backends.of(bound.target).device_types:
             problem = f"its arguments are on {bound.device}, which does not run {bound.target} code"
             raise errors.AutotuneError(function=name, problem=problem)
-        users: Any = settings.autotuner_fn
+        users: Any = options.settings.autotuner_fn
         if users is not None:
             # A factory of something with ``autotune()``, or a function that returns.
             made = users(bound, cases[0].args)
@@ -128,13 +128,22 @@ class Autotuner:
         note = find_method(options.settings.autotuner).note
         if note:
             LOG.warning("%s", note)
-        deadline = Deadline(options.budget_s)
+        seeds = [options.seed + number for number in range(options.settings.autotune_best_of_k)]
+        results = [self._run(cases, options.with_seed(seed), multi) for seed in seeds]
+        measured = [result for result in results if result.is_measured]
+        return settle(bound, min(measured or results, key=lambda result: result.ms))
+
+    def _run(
+        self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None
+    ) -> TuneResult:
+        """One search. What it measures later ones recall; the best winner of all is stored."""
+        bound, deadline = cases[0].bound, Deadline(options.budget_s)
         with ExitStack() as stack:
             workspace = Workspace(cases, options, multi or SINGLE, deadline, stack)
             archive = Archive(cases, options, multi)
-            listener = SafeListener([*choose_listeners(options), *self._watchers])
-            result = SearchRun(cases, options, archive, listener, workspace).run()
-        return settle(bound, result)
+            space = SpaceListener(bound.definition.name, bound.config_spec, options.settings)
+            listener = SafeListener([*choose_listeners(options), space, *self._watchers])
+            return SearchRun(cases, options, archive, listener, workspace).run()
 
     def _find_stored(
         self, cases: Sequence[Case], options: TuneOptions, multi: MultiRequest | None = None

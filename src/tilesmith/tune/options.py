@@ -6,7 +6,7 @@ Settings of Helion's without a meaning here are refused when they are given (doc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any, cast
@@ -38,6 +38,10 @@ class TuneOptions:
     def seed(self) -> int:
         """Of random numbers."""
         return self.settings.autotune_random_seed or 0
+
+    def with_seed(self, seed: int) -> TuneOptions:
+        """The same search with other random numbers."""
+        return replace(self, settings=replace(self.settings, autotune_random_seed=seed))
 
     @property
     def build_jobs(self) -> int | None:

@@ -13,7 +13,7 @@ from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.lab.workload.capture import CaptureError
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.store.lookup import describe_arguments
+from tilesmith.store.lookup import describe_arguments, search_overrides
 from tilesmith.store.outcome import Candidate
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.context import Case, RunnerLostError
@@ -160,7 +160,7 @@ class SearchRun:
 
     def _make_search(self) -> Search:
         options, spec = self._options, self._spec
-        overrides = tuple(options.settings.autotune_config_overrides.items())
+        overrides = tuple(search_overrides(options.settings).items())
         space = SearchSpace(spec, self._seeds, overrides, lambda c: spec.predict(c).total_ms)
         is_listed = bool(options.configs)
         name = "FiniteSearch" if is_listed else options.settings.autotuner

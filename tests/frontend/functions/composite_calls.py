@@ -36,6 +36,7 @@ COMPOSITE_UNARY = [
     Call("fill", lambda x: torch.fill(x, 2)),
     Call("real", lambda x: x.real),
     Call("zero", lambda x: torch.zero_(x.clone())),
+    Call("copy", lambda x: torch.zeros_like(x).copy_(x)),
 ]
 COMPOSITE_BINARY = [
     *all_of("fmax fmin heaviside isclose nextafter copysign"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -124,6 +126,25 @@ def test_a_reader_that_reads_something_else_is_not_used(
     monkeypatch.setattr(module, "_load", lambda content: wrong)
     with pytest.raises(CannotBuildError, match="tells something else than torch"):
         build_reader(tmp_path)
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_negated_views_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found):
+    if not is_found:
+        monkeypatch.setattr(module, "_sign_pairs", tuple)
+    reader: Any = build_reader(tmp_path)
+    # Where it is not Linux, torch is asked.
+    assert reader.notes_signs() is (is_found and sys.platform.startswith("linux"))
+    layout = reader.Layout(1, ADDRESS)
+    z = torch.randn(2, 3, dtype=torch.complex64)
+    for plain, negated in [
+        (z.imag, z.conj().imag),
+        (z.imag.as_strided((6,), (1,)), z.conj().imag.as_strided((6,), (1,))),
+        (torch.nn.Parameter(z.imag), torch.nn.Parameter(z.conj().imag)),
+    ]:
+        assert layout.values(plain)[1] == plain.data_ptr()
+        with pytest.raises(ValueError, match="flipped lazily"):
+            layout.values(negated)
 
 
 def make_capsule(content: bytes, name: bytes = b"dlpack_exchange_api"):

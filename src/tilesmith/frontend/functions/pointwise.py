@@ -18,6 +18,7 @@ from tilesmith.frontend.tracing.emission import (
     Rule,
     apply,
     as_tile,
+    broadcast_to,
     cast,
     expand_dims,
     full,
@@ -230,6 +231,7 @@ POINTWISE: dict[str, Rule] = {
     "isreal": lambda x: full(True, BOOL, x.tile.shape), "isclose": isclose,
     "float_power": lambda base, exponent: apply("pow", as_tile(base, F64), as_tile(exponent, F64)),
     "angle": angle, "round": round_to_decimals, "fill": fill,
+    "copy": lambda x, source, **_: broadcast_to(fill(x, source), x.tile.shape),
     "positive": lambda x, **_: x, "real": lambda x: x,
     "zero": lambda x: full(0, x.tile.dtype, x.tile.shape),
 }  # fmt: skip

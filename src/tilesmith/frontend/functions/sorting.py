@@ -127,10 +127,13 @@ def _is_nan(x: TileValue) -> TileValue:
 
 
 def _check_count(x: TileValue, axis: int, function: str, k: int, lowest: int) -> None:
-    """Every tile must hold that many elements; an axis of a run-time size is taken to do so."""
-    if x.tile.shape[axis].symbol in current_tracer("topk").sizes:
-        return
-    size = known_counts(x, axis, function).least
+    """Every tile must hold that many elements; a size that varies is checked at each launch."""
+    tracer, dim = current_tracer(function), x.tile.shape[axis]
+    size = tracer.sizes[dim.symbol].hint if dim.symbol in tracer.sizes else None
+    if size is None:
+        size = known_counts(x, axis, function).least
+    elif lowest <= k <= size:
+        tracer.guards.require(f"({tracer.source_of(str(dim.symbol))}) >= {k}", value=True)
     if not lowest <= k <= size:
         raise errors.InvalidArgumentValue(
             function=function,
@@ -175,9 +178,32 @@ def topk(
     axis = resolve_axis(x, dim, "topk")
     if isinstance(k, bool) or not isinstance(k, int):
         raise errors.ShapeSpecializingCall(value="k of torch.topk")
-    _check_count(x, axis, "torch.topk", k, lowest=0)
     order = _order(x, axis, descending=largest)
+    if 0 < k <= _least_block(x, axis):
+        worst = x.tile.dtype.lowest if largest else x.tile.dtype.highest
+        return _first_there_are(x, axis, order, k, worst)
+    _check_count(x, axis, "torch.topk", k, lowest=0)
     return _with_values(x, axis, order.positions(_take(order.packed, axis, range(k))))
+
+
+def _least_block(x: TileValue, axis: int) -> int:
+    """The least size of tiles over a range that may vary; -1 where the range is known."""
+    tracer = current_tracer("topk")
+    block = tracer.find_block(x.tile.shape[axis].symbol)
+    if block is None or block.extent is not None or tracer.find_tile(block.name) is None:
+        return -1
+    return block.fixed or block.low
+
+
+def _first_there_are(
+    x: TileValue, axis: int, order: _Order, k: int, worst: float
+) -> ValuesAndIndices:
+    """The first of a tile that may have fewer: what it lacks is ``worst``, wherever that is."""
+    count = cast(as_tile(valid_count(x, (axis,), keepdim=True)), I32)
+    ranks = cast(positions_in(with_dim(x.tile.shape, axis, Dim.of(k)), axis), I32)
+    taken = gather(order.packed, apply("minimum", ranks, apply("sub", count, 1)), axis)
+    values, places = _with_values(x, axis, order.positions(taken))
+    return ValuesAndIndices(select(apply("lt", ranks, count), values, worst), places)
 
 
 def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:

@@ -47,6 +47,10 @@ class SplitKernel:
         default_factory=dict[frozenset[str], "CodeType | None"], compare=False
     )
     """Host code without effects by plain parameters, as far as made; None: it has none."""
+    recorded_codes: dict[frozenset[str] | None, CodeType | None] = field(
+        default_factory=dict["frozenset[str] | None", "CodeType | None"], compare=False
+    )
+    """The same whose calls the launch makes (``host_calls``)."""
 
     @property
     def keyed(self) -> frozenset[str]:
@@ -78,9 +82,12 @@ class SplitKernel:
     def _quiet_code(self, plain: frozenset[str]) -> CodeType | None:
         if not (find_effects(self.source, plain) or names.declared_globals(self.source.before)):
             return None
+        return self.changed_host_code(lambda s: leave_out(find_effects(s, plain), s))
+
+    def changed_host_code(self, change: Callable[[KernelSource], bool]) -> CodeType | None:
+        """Host code after a change of its source; None where that cannot be made."""
         source = self.source.fresh()
-        leave_out(find_effects(source, plain), source)
-        return _host_code(source, self.captured)
+        return _host_code(source, self.captured) if change(source) else None
 
     def device_function(self, overrides: Mapping[str, Any]) -> Callable[..., Any]:
         """Device code as a function of the captured names, over globals plus ``overrides``."""

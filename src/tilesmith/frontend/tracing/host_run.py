@@ -215,18 +215,21 @@ def marked_sizes(tensor: torch.Tensor) -> tuple[tuple[int, int], ...]:
 class UnchangedTensors(_HostMode):
     """Active while host code runs for tracing: tensors that it has not made stay as they are.
 
-    ``own``: tensors that it may change; copies of the arguments.
+    ``own``: tensors that it may change; copies of the arguments. ``on_change`` hears of changes.
     """
 
-    def __init__(self, own: Any) -> None:
+    def __init__(self, own: Any, on_change: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         self._own = {_memory(tensor) for tensor in tensors_in(own)}
+        self._on_change = on_change
 
     @override
     def call(self, func: Any, args: Any, kwargs: Any) -> Any:
         if find_tracer() is not None:
             return func(*args, **kwargs)
         changed = _changed_tensor(getattr(func, "__name__", ""), args, kwargs)
+        if changed is not None:
+            self._on_change()
         if changed is not None and _memory(changed) not in self._own:
             return changed
         result = func(*args, **kwargs)

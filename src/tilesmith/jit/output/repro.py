@@ -133,6 +133,35 @@ def repro_text(
     )
 
 
+def with_caller(text: str, definition: KernelDefinition, arguments: Sequence[Any]) -> str:
+    """A module, with a function ``call`` that runs its kernel on arguments like these."""
+    program = _Program(definition.fn)
+    assigned = program.values.assignments(list(definition.parameters), arguments)
+    lines = [f"    {line}" for line in assigned]
+    calling = ", ".join(map(_passed, definition.arguments.plain.parameters.values()))
+    imported = [line for line in program.imports() if "tilesmith" not in line]
+    return "\n".join(
+        [
+            text.rstrip("\n"),
+            "",
+            *(line for line in imported if line not in text.splitlines()),
+            TENSOR_FUNCTION,
+            *program.parts,
+            "",
+            "def call():",
+            *(f"    # Not written down: {what}." for what in program.values.missing),
+            "    torch.manual_seed(0)",
+            *lines,
+            f"    return {definition.name}({calling})",
+            "",
+            "",
+            'if __name__ == "__main__":',
+            "    print(call())",
+            "",
+        ]
+    )
+
+
 def _passed(parameter: inspect.Parameter) -> str:
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
         return f"*{parameter.name}"

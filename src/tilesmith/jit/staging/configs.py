@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from tilesmith.frontend.tracing.host_session import BlockSizeInt, HostSession
 from tilesmith.ir.function import Function
 from tilesmith.jit.staging.source import StagedSource
 from tilesmith.schedule.config import PLURALS, Config
+from tilesmith.schedule.space.fragments import Fragment, PowerOfTwoFragment
+from tilesmith.schedule.space.slots import Slot, check_value
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.schedule.spec_lists import SizeItem
 
@@ -28,15 +30,38 @@ class StageSession(HostSession):
 
     host_blocks: list[int] = field(default_factory=list[int])
     """What host code has registered."""
+    host_items: list[SizeItem] = field(default_factory=list[SizeItem])
+    """The same as a spec lists them."""
 
     @override
     def register_block_size(
         self, low: int, high: int, *, is_runtime_size: bool = False
     ) -> BlockSizeInt:
         """The number that the config has for it, or the default."""
-        size = super().register_block_size(low, high, is_runtime_size=is_runtime_size)
-        self.host_blocks.append(int.__int__(size))
+        size = int.__int__(super().register_block_size(low, high, is_runtime_size=is_runtime_size))
+        label = f"block size {len(self.host_items)} of host code"
+        sizes = PowerOfTwoFragment(low, high)
+        self.host_items.append(SizeItem(label, high, low, high, sizes))
+        self.host_blocks.append(check_value("block_sizes", Slot.make(label, sizes), size))
         return self.host_blocks[-1]  # type: ignore[return-value]
+
+    @override
+    def register_tunable(self, name: str, fragment: Fragment) -> Any:
+        """The value that the config has for it, or the default."""
+        value = super().register_tunable(name, fragment)
+        return check_value(name, Slot.make(name, fragment), value)
+
+    def host_part(self, blocks: Mapping[int, int], given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a config says to host code; what it does not say is as in this run."""
+        sizes = [
+            check_value("block_sizes", Slot.make(item.name, item.fragment), blocks.get(slot, size))
+            for slot, (item, size) in enumerate(zip(self.host_items, self.host_blocks))
+        ]
+        values = {
+            name: check_value(name, Slot.make(name, fragment), given.get(name, fragment.default))
+            for name, fragment in self.tunable_fragments.items()
+        }
+        return {**({"block_sizes": sizes} if sizes else {}), **values}
 
 
 def num_slots(function: Function) -> int:
@@ -71,7 +96,10 @@ class StageConfigs:
 
     def host_blocks(self, config: Config) -> dict[int, int]:
         """Block sizes that host code registers, by slot."""
-        return dict(enumerate(self._blocks(config)[: self._num_registered]))
+        blocks = self._blocks(config)
+        if STAGES in config and blocks:
+            self._check_length(blocks, self._num_registered)
+        return dict(enumerate(blocks[: self._num_registered]))
 
     def of_stage(self, config: Config, number: int) -> Config:
         """The config of one stage."""
@@ -87,7 +115,7 @@ class StageConfigs:
                 f"{len(self._stages)}",
                 fix=f"give one config for each launch: Config({STAGES}=[Config(...), ...])",
             )
-        self._check_length(blocks)
+        self._check_length(blocks, self._num_registered + sum(self._counts))
         start = self._num_registered + sum(self._counts[:number])
         part = blocks[start : start + self._counts[number]]
         kept = {name: v for name, v in given.items() if PLURALS.get(name, name) != "block_sizes"}
@@ -108,8 +136,7 @@ class StageConfigs:
         entry: Mapping[str, Any] = listed[number] or {}
         return Config.from_dict(entry)
 
-    def _check_length(self, blocks: list[int]) -> None:
-        needed = self._num_registered + sum(self._counts)
+    def _check_length(self, blocks: list[int], needed: int) -> None:
         if blocks and len(blocks) != needed:
             raise errors.InvalidConfigLength(
                 key="block_sizes",
@@ -127,20 +154,19 @@ class StageConfigs:
         return ", ".join([*registered, *(f"line {stage.line} ({n})" for stage, n in stages)])
 
 
-Split = Callable[[Config, int], Config]
-"""The part of a Config that is about one stage."""
-
-
 class StagedSpec:
     """What a Config of all stages may say. None stands for a stage that host code has not come to.
 
-    Lists have the entries of all stages, in the order of the source; ``default_config`` and
-    ``normalize`` give Configs that list one Config for each stage.
+    Lists have what host code registers, then the entries of all stages, in the order of the source;
+    ``default_config`` and ``normalize`` give Configs that list one Config for each stage, and
+    beside them what is for host code.
     """
 
-    def __init__(self, stages: Sequence[ConfigSpec | None], split: Split) -> None:
+    def __init__(
+        self, stages: Sequence[ConfigSpec | None], configs: StageConfigs, session: StageSession
+    ) -> None:
         self.stages = tuple(stages)
-        self._split = split
+        self._configs, self._session = configs, session
 
     @property
     def _known(self) -> list[ConfigSpec]:
@@ -148,8 +174,14 @@ class StagedSpec:
 
     @property
     def block_sizes(self) -> tuple[SizeItem, ...]:
-        """The tile axes of all stages."""
-        return tuple(item for spec in self._known for item in spec.block_sizes)
+        """Block sizes of host code, and the tile axes of all stages."""
+        known = [*self._session.host_items, *(i for spec in self._known for i in spec.block_sizes)]
+        return tuple(known)
+
+    @property
+    def user_defined_tunables(self) -> dict[str, Fragment]:
+        """What ``hl.register_tunable`` has made, by name."""
+        return dict(self._session.tunable_fragments)
 
     @property
     def reduction_loops(self) -> tuple[SizeItem, ...]:
@@ -158,26 +190,28 @@ class StagedSpec:
 
     def default_config(self) -> Config:
         """A sensible Config of every stage."""
-        return joined([Config() if s is None else s.default_config() for s in self.stages])
+        configs = [Config() if s is None else s.default_config() for s in self.stages]
+        return joined(configs, self._session.host_part({}, {}))
 
     def normalize(self, config: Config | Mapping[str, Any]) -> Config:
         """Every stage's part in full; raises ``InvalidConfig`` when one does not fit."""
         whole = Config.from_dict(config)
-        parts = [self._split(whole, number) for number in range(len(self.stages))]
+        parts = [self._configs.of_stage(whole, n) for n in range(len(self.stages))]
         full = [
             part if spec is None else spec.normalize(part) for spec, part in zip(self.stages, parts)
         ]
-        return joined(full)
+        return joined(full, self._session.host_part(self._configs.host_blocks(whole), whole))
 
     def supports_config_key(self, key: str) -> bool:
         """Whether a Config may have this key."""
-        return key == STAGES or any(spec.supports_config_key(key) for spec in self._known)
+        own = (STAGES, *self._session.tunable_fragments)
+        return key in own or any(spec.supports_config_key(key) for spec in self._known)
 
     def unsupported_config_keys(self, config: Mapping[str, object]) -> list[str]:
         """The keys of a Config that would be refused."""
         return sorted(key for key in config if not self.supports_config_key(key))
 
 
-def joined(configs: Sequence[Config]) -> Config:
-    """One Config for each stage, as one."""
-    return Config.from_dict({STAGES: [config.config for config in configs]})
+def joined(configs: Sequence[Config], host: Mapping[str, Any]) -> Config:
+    """One Config for each stage, and what is for host code, as one."""
+    return Config.from_dict({STAGES: [config.config for config in configs], **host})

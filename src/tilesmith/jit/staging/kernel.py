@@ -28,6 +28,7 @@ from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.output.repro import with_caller
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.staging.configs import StageConfigs, StagedSpec, StageSession, joined, num_slots
 from tilesmith.jit.staging.module import StageForm, staged_module, staged_text
@@ -87,6 +88,8 @@ class StagedKernel:
         self.configs = StageConfigs(source)
         self._host = source.host_function()
         self._launches = self.launches(self._configured) if definition.configs else self.kernels
+        self.chosen: Config | None = None
+        """What ``set_config`` or a search said; here it is for host code."""
         self._is_watched = False
         """Whether the torch calls of host code have been looked at, in a first run."""
 
@@ -121,8 +124,7 @@ class StagedKernel:
         return self._run_in(self._session(args, config), args, launches)
 
     def _session(self, args: tuple[Any, ...], config: Config | None) -> StageSession:
-        configs = self.definition.configs
-        chosen = config or (configs[0] if configs else Config())
+        chosen = config or self.chosen or next(iter(self.definition.configs), Config())
         device = self.definition.find_device(args)
         return StageSession(self.configs.host_blocks(chosen), chosen, device=device)
 
@@ -145,7 +147,9 @@ class StagedKernel:
         self, arg_sets: Sequence[tuple[Any, ...]], budget: float | None, options: Mapping[str, Any]
     ) -> Config:
         """Search for the config of each stage that is best for its first launches with all sets."""
-        found = [self._first_launches(args) for args in arg_sets]
+        runs = [self._first_launches(args) for args in arg_sets]
+        found = [launches for launches, _ in runs]
+        host = runs[0][1].host_part({}, runs[0][1].tunable_values) if runs else {}
         reached = [n for n in range(len(self.kernels)) if not found or any(n in f for f in found)]
         share = None if budget is None else budget / max(1, len(reached))
         tuned = {
@@ -156,10 +160,12 @@ class StagedKernel:
             )
             for number in reached
         }
-        return joined([tuned.get(number, Config()) for number in range(len(self.kernels))])
+        return joined([tuned.get(number, Config()) for number in range(len(self.kernels))], host)
 
-    def _first_launches(self, args: tuple[Any, ...]) -> dict[int, tuple[Any, ...]]:
-        """The values of the first launch of each stage that host code comes to."""
+    def _first_launches(
+        self, args: tuple[Any, ...]
+    ) -> tuple[dict[int, tuple[Any, ...]], StageSession]:
+        """What the first launch of each stage gets that host code comes to, and its session."""
         found: dict[int, tuple[Any, ...]] = {}
 
         def launch(number: int, *values: Any) -> None:
@@ -167,8 +173,7 @@ class StagedKernel:
                 found[number] = copy_tensors(values)  # later stages may change them
             self.kernels[number](*values)
 
-        self.run_on_copies(args, self.launches(launch))
-        return found
+        return found, self.run_on_copies(args, self.launches(launch))
 
     def record(
         self, args: tuple[Any, ...], target: AnyTarget, config: Config | None = None
@@ -240,7 +245,7 @@ class BoundStages:
     def config_spec(self) -> StagedSpec:
         """What a Config of all stages may contain."""
         specs = [bound.config_spec if bound else None for bound in self.stages]
-        return StagedSpec(specs, self._kernel.configs.of_stage)
+        return StagedSpec(specs, self._kernel.configs, self._session)
 
     def default_config(self) -> Config:
         """A sensible config of every stage."""
@@ -256,7 +261,11 @@ class BoundStages:
         return chosen if isinstance(chosen, Config) else Config.from_dict(chosen)
 
     def to_triton_code(
-        self, config: ConfigLike = None, *, target: str | Target | None = None, **_: Any
+        self,
+        config: ConfigLike = None,
+        *,
+        target: str | Target | None = None,
+        emit_repro_caller: bool = False,
     ) -> str:
         """One Triton module: the code of every stage, and host code that calls them."""
         whole = self._whole(config)
@@ -272,7 +281,9 @@ class BoundStages:
             ]
             for number, used in enumerate(record)
         ]
-        return staged_module(self._kernel.source, forms, session, self._device_source)
+        text = staged_module(self._kernel.source, forms, session, self._device_source)
+        args = self._template.materialise() if emit_repro_caller else ()
+        return with_caller(text, self.definition, args) if emit_repro_caller else text
 
     def to_code(
         self,
@@ -286,7 +297,7 @@ class BoundStages:
         known = [bound for bound in self.stages if bound is not None]
         shown = form or (known[0].definition.backends.of(known[0].target).forms[0] if known else "")
         if shown == "triton":
-            return self.to_triton_code(config, target=target)
+            return self.to_triton_code(config, target=target, **options)
         texts = self._texts(
             lambda bound, part: bound.to_code(part, form=form, target=target, **options), config
         )
@@ -319,7 +330,9 @@ class BoundStages:
         )
 
     def set_config(self, config: ConfigLike) -> None:
-        """Use this config from now on, in every stage that was bound."""
+        """Use this config from now on, in host code and in every stage that was bound."""
+        self.config_spec.normalize(self._whole(config))
+        self._kernel.chosen = self._whole(config)
         for number, found in enumerate(self._found):
             for bound in found:
                 part = self._split(config, number)
@@ -347,8 +360,9 @@ class BoundStages:
                 chosen[number] = bound.autotune(given, force=force, budget=share, **options)
             kernel(*given)
 
-        self._kernel.run_on_copies(values, self._kernel.launches(launch))
-        return joined([chosen.get(n, Config()) for n in range(len(self._found))])
+        session = self._kernel.run_on_copies(values, self._kernel.launches(launch))
+        configs = [chosen.get(number, Config()) for number in range(len(self._found))]
+        return joined(configs, session.host_part({}, session.tunable_values))
 
     def run_ref(self, *args: Any) -> Any:
         """Run with the reference interpreter, whatever the device."""

@@ -44,6 +44,17 @@ extern PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
 extern Py_ssize_t num_tensor_types;
 extern const PyGetSetDef *gradient_getter; /* of requires_grad; NULL: ask by name */
 
+/* Where torch notes that the sign of a view is flipped lazily: the object holds the address of what
+   it stands for, and a bit of a word there says so. No bits: ask by name. */
+typedef struct {
+    size_t holder, word;
+    uint64_t bits;
+} SignNote;
+
+extern SignNote sign_note;
+SignNote find_sign_note(PyObject *pairs); /* of objects that differ in their sign only */
+int ask_is_negated(PyObject *object); /* what cannot be asked is not */
+
 static inline uint64_t address_of(const Tensor *tensor) {
     return (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
 }
@@ -55,9 +66,17 @@ static inline int is_tensor(PyObject *object) {
     return 0;
 }
 
-/* 0, or -1: with an exception, or where the producer leaves out strides (older versions may). */
+/* Whether its memory holds other values than it stands for. */
+static inline int is_negated(PyObject *tensor) {
+    if (!sign_note.bits) return ask_is_negated(tensor);
+    const char *held = *(const char *const *)((const char *)tensor + sign_note.holder);
+    return (*(const uint64_t *)(held + sign_note.word) & sign_note.bits) != 0;
+}
+
+/* 0, or -1: with an exception, for a negated view, or where the producer leaves out strides (older
+   versions may). */
 static inline int read_tensor(PyObject *object, Tensor *tensor) {
-    if (exchange->read(object, tensor)) return -1;
+    if (is_negated(object) || exchange->read(object, tensor)) return -1;
     return tensor->num_axes > 0 && (tensor->sizes == NULL || tensor->strides == NULL) ? -1 : 0;
 }
 

@@ -27,6 +27,11 @@ static int refuse_no_memory(void) {
     return -1;
 }
 
+static int refuse_negated(void) {
+    PyErr_SetString(PyExc_ValueError, "the sign of a tensor is flipped lazily");
+    return -1;
+}
+
 static int check_is_empty(PyObject *object) {
     PyObject *count = PyObject_CallMethod(object, "numel", NULL);
     if (count == NULL) return -1;
@@ -38,6 +43,7 @@ static int check_is_empty(PyObject *object) {
 /* What DLPack has no name for (types of raw bits, classes of users) is asked in torch's way. */
 static int ask(PyObject *object, const Entry *entry, uint64_t *value) {
     PyObject *number;
+    if (entry->field == ADDRESS && ask_is_negated(object)) return refuse_negated();
     if (entry->field == ADDRESS)
         number = PyObject_CallMethod(object, "data_ptr", NULL);
     else

@@ -29,7 +29,7 @@ from tilesmith.disk.entries import ObjectCache, object_key
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
-_SOURCES = ("tensor_reader.c", "forms.c", "layout.c", "function.c")
+_SOURCES = ("tensor_reader.c", "forms.c", "layout.c", "function.c", "signs.c")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 """Other classes of tensors may hide what they hold."""
@@ -180,10 +180,17 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     key = object_key([*texts, abi, *_FLAGS])
     content = ObjectCache(cache_dir).get(key, lambda: _compile(compiler))
     module: Any = _load(content)
-    if not module.use(exchange, _TYPES):
+    if not module.use(exchange, _TYPES, _sign_pairs()):
         raise CannotBuildError("DLPack's C exchange API has another version")
     _try_out(module)
     return cast("TensorReader", module)
+
+
+def _sign_pairs() -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
+    """Views that differ only in this: the sign of the second is flipped lazily."""
+    parts = [torch.zeros(shape, dtype=torch.complex64) for shape in ((), (3,), (2, 5), (4, 1, 2))]
+    pairs = [(z.imag, z.conj().imag) for part in parts for z in (part, part.to(torch.complex128))]
+    return (*pairs, *((torch.nn.Parameter(x), torch.nn.Parameter(y)) for x, y in pairs))
 
 
 def _try_out(reader: TensorReader) -> None:
@@ -201,9 +208,9 @@ def _compile(compiler: str | None) -> bytes:
     headers = sysconfig.get_paths()["include"]
     # An extension finds the interpreter's functions when it is loaded; Apple's linker must be told.
     extra = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
+    sources = [str(_FOLDER / name) for name in _SOURCES]
     with TemporaryDirectory() as folder:
         result = Path(folder) / f"{NAME}.so"
-        sources = [str(_FOLDER / name) for name in _SOURCES]
         command = [found, *_FLAGS, *extra, f"-I{headers}", *sources, "-o", str(result)]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=_MAX_SECONDS)
@@ -217,10 +224,8 @@ def _compile(compiler: str | None) -> bytes:
 
 def _find_compiler() -> str:
     of_python = str(sysconfig.get_config_var("CC") or "").split()[:1]
-    for name in (*of_python, "cc", "gcc", "clang"):
-        path = shutil.which(name)
-        if path is not None:
-            return path
+    for path in filter(None, map(shutil.which, (*of_python, "cc", "gcc", "clang"))):
+        return path
     raise CannotBuildError("no C compiler is installed")
 
 

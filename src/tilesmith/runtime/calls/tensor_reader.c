@@ -21,8 +21,9 @@ static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
 }
 
 static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
-    PyObject *capsule, *types;
-    if (!PyArg_ParseTuple(given, "OO!", &capsule, &PyTuple_Type, &types)) return NULL;
+    PyObject *capsule, *types, *pairs = NULL;
+    if (!PyArg_ParseTuple(given, "OO!|O!", &capsule, &PyTuple_Type, &types, &PyTuple_Type, &pairs))
+        return NULL;
     const Exchange *found = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (found == NULL) return NULL;
     if (found->major != DLPACK_MAJOR || found->read == NULL) Py_RETURN_FALSE;
@@ -32,6 +33,7 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
         return NULL;
     }
     exchange = found;
+    sign_note = pairs ? find_sign_note(pairs) : (SignNote){0, 0, 0};
     num_tensor_types = count;
     for (Py_ssize_t i = 0; i < count; i++) /* kept for as long as the process lives */
         tensor_types[i] = (PyTypeObject *)Py_NewRef(PyTuple_GET_ITEM(types, i));
@@ -39,10 +41,15 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
     Py_RETURN_TRUE;
 }
 
+static PyObject *notes_signs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+    return PyBool_FromLong(sign_note.bits != 0);
+}
+
 static PyMethodDef functions[] = {
+    {"notes_signs", notes_signs, METH_NOARGS, "Whether signs are read off tensors themselves."},
     {"use", use, METH_VARARGS,
-     "use(capsule, types): read objects of these types by this exchange API; whether that is\n"
-     "possible."},
+     "use(capsule, types, pairs=()): read objects of these types by this exchange API; whether that\n"
+     "is possible. The pairs differ in their sign only: they show where views are marked."},
     {NULL, NULL, 0, NULL},
 };
 

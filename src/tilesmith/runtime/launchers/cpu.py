@@ -109,8 +109,7 @@ def _check_lines(
     pairs = list(zip(names, artifact.parameters))
     fresh = {n for n, p in pairs if not options.is_argument(p.source)}
     # Where arguments are is part of the specialization; host code may have taken others anywhere.
-    doubts = [f"{n}.is_neg()" for n, p in pairs if p.may_be_negated]
-    doubts += [f"not {n}.is_cpu" for n, p in pairs if p.is_tensor and n in fresh]
+    doubts = [f"not {n}.is_cpu" for n, p in pairs if p.is_tensor and n in fresh]
     if doubts:
         yield f"    if {' or '.join(doubts)}:"
         yield f"        {refusal}"
@@ -131,7 +130,8 @@ def _packing_lines(
         for name in tensors:
             yield f"        {name}_address = {name}.data_ptr()"
         if tensors:
-            yield f"        if not ({' and '.join(f'{name}_address' for name in tensors)}):"
+            held = [f"{name}_address and not {name}.is_neg()" for name in tensors]
+            yield f"        if not ({' and '.join(held)}):"
             yield f"            __check_memory({', '.join(names)})"
     elif len(plan.positions) == len(names):
         yield f"        __arguments = __packed({', '.join(tensors)})"

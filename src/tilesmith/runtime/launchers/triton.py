@@ -25,7 +25,8 @@ from tilesmith.artifacts import (
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_without_memory
 from tilesmith.runtime.calls.reader import plan_reading
-from tilesmith.runtime.device import get_num_sm, is_numbered
+from tilesmith.runtime.device import is_numbered
+from tilesmith.runtime.generated.launching import get_num_sm
 
 
 class _Renaming(ast.NodeTransformer):
@@ -109,7 +110,6 @@ class _CallText:
             for p in tensors
             if not (p.is_made_at_launch or options.is_argument(p.source))
         ]
-        doubts += [f"{self._places[p.name]}.is_neg()" for p in tensors if p.may_be_negated]
         if doubts:
             yield f"if {' or '.join(doubts)}:"
             yield f"    {self._refusal}"
@@ -133,7 +133,8 @@ class _CallText:
             return
         for name, address in zip(self._tensors, addresses):
             yield f"{address} = {name}.data_ptr()"
-        yield f"if not ({' and '.join(addresses)}):"
+        held = [f"{a} and not {name}.is_neg()" for name, a in zip(self._tensors, addresses)]
+        yield f"if not ({' and '.join(held)}):"
         yield f"    __check_memory({self._sources})"
         yield f"__low = {_any_low_bits(addresses)}"
 

@@ -17,15 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from tilesmith.lab.reports import LineFile, json_line, with_suffix
+from tilesmith.schedule.spec import ConfigSpec
+from tilesmith.settings import Settings
 from tilesmith.store.config_text import canonical_json, config_id
 from tilesmith.store.key import digest_text
 from tilesmith.store.outcome import Outcome
-from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart
+from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart, space_size
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.report.log import LogListener, make_progress
 from tilesmith.tune.report.page import ReportListener
 from tilesmith.tune.result import Final, TuneResult
 
+LOG = logging.getLogger("tilesmith.autotune")
 CSV_COLUMNS = (
     "run_id",
     "timestamp_s",
@@ -91,6 +94,37 @@ class TableListener:
         self._jsonl.append(json_line({"event": event, "run_id": self._run_id, **values}))
 
 
+class SpaceListener(Listener):
+    """Says at the end what a search chose from and how much of it was tried, if that is set."""
+
+    def __init__(self, name: str, spec: ConfigSpec, settings: Settings) -> None:
+        self._name, self._settings, self._dimensions = name, settings, spec.dimensions()
+        self._num_possible = space_size(spec)
+        self._tried: dict[str, Outcome] = {}
+
+    def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
+        """Count it."""
+        self._tried[config_id(outcome.config)] = outcome
+
+    def on_end(self, result: TuneResult) -> None:
+        """Log it, and write it."""
+        num_tried, folder = len(self._tried), self._settings.autotune_log_search_space_path
+        num_valid = sum(isfinite(outcome.time_ms) for outcome in self._tried.values())
+        choices = {str(item): item.fragment.expects for item in self._dimensions}
+        if self._settings.autotune_log_search_space:
+            said = f"{num_tried} of {self._num_possible:.3g} configs tried, {num_valid} of them ran"
+            lines = [f"{item}: {item.fragment.cardinality} choices" for item in self._dimensions]
+            if self._settings.autotune_log_search_space_verbose:
+                lines = [f"{name}: {expected}" for name, expected in choices.items()]
+            LOG.warning("%s", "\n  ".join([f"search space of {self._name}: {said}", *lines]))
+        if folder is not None:
+            found = {"possible": self._num_possible, "tried": num_tried, "valid": num_valid}
+            text = json_line({"kernel": self._name, **found, "dimensions": choices})
+            path = Path(folder) / f"{self._name}.{digest_text(text, length=8)}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+
+
 def outcome_record(outcome: Outcome, progress: Progress) -> dict[str, Any]:
     """All there is to know of one trial, as plain values."""
     return {
@@ -141,6 +175,8 @@ def choose_listeners(options: TuneOptions) -> tuple[Listener, ...]:
     found: list[Listener] = [] if bar is None else [bar]
     tells_failures = not settings.autotune_ignore_errors
     found.append(LogListener(options.log_level, tells_failures=tells_failures))
+    if settings.autotune_log_details and settings.autotune_log is None:
+        LOG.warning("no file gets the details of the search: autotune_log=PATH names one")
     if settings.autotune_log is not None:
         prefix = Path(settings.autotune_log)
         found += [TableListener(prefix), ReportListener(prefix)]

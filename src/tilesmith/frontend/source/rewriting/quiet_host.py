@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
@@ -60,10 +60,11 @@ def find_effects(source: KernelSource, plain: frozenset[str]) -> set[int]:
     return set()
 
 
-def leave_out(statements: set[int], source: KernelSource) -> None:
-    """Put ``pass`` in place of statements of host code."""
+def leave_out(statements: set[int], source: KernelSource) -> bool:
+    """Put ``pass`` in place of statements of host code, which is always possible."""
     remover = _Remover(statements)
     source.tree.body[: source.num_before] = [remover.visit(s) for s in source.before]
+    return True
 
 
 def _is_read(place: Place, read: set[Place]) -> bool:
@@ -129,10 +130,9 @@ class _EffectFinder:
 
     def _touched_by(self, call: ast.Call) -> set[Place] | None:
         function = call.func
+        if is_speech(call, self._module, self._local):
+            return set()
         if isinstance(function, ast.Name) and function.id not in self._local:
-            known = self._module.get(function.id)
-            if known is None and function.id in _SPEAKING:
-                return set()
             return self._changeable(call)
         if not isinstance(function, ast.Attribute):
             return None
@@ -140,8 +140,6 @@ class _EffectFinder:
         if owner is None:
             return None
         known = None if owner[0] in self._local else self._module.get(owner[0])
-        if isinstance(known, logging.Logger) or _name_of(known) in _SPEAKING_MODULES:
-            return set()
         return self._changeable(call) if isinstance(known, ModuleType) else {owner}
 
     def _changeable(self, call: ast.Call) -> set[Place]:
@@ -153,10 +151,21 @@ class _EffectFinder:
     def _speaks_language(self, parts: Sequence[ast.AST]) -> bool:
         """Whether a function of the language may be called, here or in a function of the user's."""
         names = {part.id for part in parts if isinstance(part, ast.Name)} - self._local
-        return any(_is_of_language(self._module.get(name)) for name in names)
+        return any(is_of_language(self._module.get(name)) for name in names)
 
 
-def _is_of_language(value: Any) -> bool:
+def is_speech(call: ast.Call, module: Mapping[str, Any], local: Collection[str]) -> bool:
+    """Whether a call prints or logs, and nothing else."""
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id in _SPEAKING and function.id not in (*local, *module)
+    owner = _place_of(function.value) if isinstance(function, ast.Attribute) else None
+    known = None if owner is None or owner[0] in local else module.get(owner[0])
+    return isinstance(known, logging.Logger) or _name_of(known) in _SPEAKING_MODULES
+
+
+def is_of_language(value: Any) -> bool:
+    """Whether it is of this package, or a function that calls it."""
     if _name_of(value) == _PACKAGE:
         return True
     if not isinstance(value, FunctionType):

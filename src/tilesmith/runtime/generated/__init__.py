@@ -1,0 +1,1 @@
+"""What modules that the peer has generated call."""
