@@ -37,7 +37,7 @@ def backward(
     """
     args = kernel.normalize_args(*inputs)
     bound: Any = kernel.bind(inputs)
-    derived = derive_backward(bound)
+    derived = derive_backward(bound, keeps_latest=True)
     grads: list[Any] = list(grad_out) if isinstance(grad_out, (tuple, list)) else [grad_out]
     found = derived.run(args, grads)
     if autotune and derived.latest is not None:

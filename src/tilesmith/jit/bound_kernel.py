@@ -61,20 +61,28 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
         """Run with the installed config and all arguments, none left to their defaults."""
+        self.recorded: Callable[..., Any] | None = None
+        """The same so that autograd goes back through it; None before the first such call."""
 
     def capture_launch(self, args: tuple[Any, ...], config: ConfigLike = None) -> CapturedLaunch:
         """What host code hands over at the launch point under a config; nothing is launched."""
         normal = self.config_spec.normalize(self.resolve(config))
         return self._executables.capture(normal, self.definition.arguments.complete(args))
 
-    def call_with(
-        self, wrap: Callable[[Callable[..., None]], Callable[..., None]], args: tuple[Any, ...]
-    ) -> Any:
-        """Run with something around the launcher, which host code is handed instead of it."""
-        self.ensure_config_exists(args)
-        assert self._active is not None
-        complete = self.definition.arguments.complete(args)
-        return self._executables.call_with(self._active, wrap, complete)
+    def with_launcher(
+        self, wrap: Callable[[Callable[..., None]], Callable[..., None]]
+    ) -> Callable[..., Any]:
+        """Like ``call``, with something around the launcher, which host code gets instead of it."""
+        made: list[Any] = [None, None]
+
+        def call(*args: Any) -> Any:
+            if self._active is None:
+                self.ensure_config_exists(args)
+            if made[0] is not self._active:
+                made[:] = self._active, self._executables.wrapped(self._active, wrap)
+            return made[1](*args)
+
+        return call
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True

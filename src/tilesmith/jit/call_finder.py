@@ -24,6 +24,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import INT32_RANGE
 from tilesmith.jit.visible.profiling import is_profiled, observe
+from tilesmith.operators.gradient import is_special
 from tilesmith.runtime.calls.reader import ArgumentSignatures
 
 WATCHES, SLOW_WATCHES = (is_in_torch_dispatch_mode,), (torch.jit.is_tracing,)
@@ -165,6 +166,7 @@ class CallFinder:
         scope |= {"otherwise": otherwise, "check": self._keys.check}
         scope |= {"learned": self._learned, "learn": self._learn}
         scope |= {"is_traced": is_traced, "are_recorded": torch.is_grad_enabled}
+        scope |= {"is_special": is_special}
         lines = [
             f"def find({listed}):",
             "    if is_traced(): return None",
@@ -193,6 +195,10 @@ class CallFinder:
             yield "    try:"
             yield f"        if {absent}: return None"
             yield "    except RuntimeError: return None"
+        plain = (*call_keys.PLAIN, torch.Tensor)
+        held = [name for name, kind in zip(names, types) if not issubclass(kind, plain)]
+        if held:
+            yield f"    if is_special({', '.join(held)}): return None"
 
     def _form_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
         position = self._position(types)
@@ -201,6 +207,6 @@ class CallFinder:
             yield f"        if known is not None and known[0]({', '.join(names)}): return known[1]"
 
     def _learn_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
-        if self._keys.are_forms and call_keys.first_tensor(types) is not None:
+        if self._keys.are_forms:
             yield "        if found is not None and key_of_call not in learned:"
             yield f"            learn(key_of_call, {', '.join(names)})"

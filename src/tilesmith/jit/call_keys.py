@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import dynamic_form, find_overlap
@@ -182,10 +183,18 @@ def first_tensor(types: Sequence[type]) -> int | None:
     return next((i for i, kind in enumerate(types) if issubclass(kind, torch.Tensor)), None)
 
 
-def is_readable(args: Sequence[Any]) -> bool:
+def is_readable(args: Iterable[Any]) -> bool:
     """Whether native code can tell arguments of this form from others."""
-    plain = (*PLAIN, torch.Tensor, torch.nn.Parameter)
-    return all(type(argument) in plain for argument in args)
+    return all(_is_readable(argument) for argument in args)
+
+
+def _is_readable(argument: Any) -> bool:
+    kind = type(argument)
+    if kind is dict:
+        return is_readable(argument.values()) and all(type(key) is str for key in argument)
+    if kind in (list, tuple):
+        return is_readable(argument)
+    return kind in PLAIN or kind in (torch.Tensor, torch.nn.Parameter)
 
 
 def is_short(name: str) -> str:
@@ -286,9 +295,9 @@ def _num_bytes(tensor: torch.Tensor) -> int:
     return (last + 1) * tensor.element_size()
 
 
-def share_storage(args: Iterable[Any]) -> bool:
+def share_storage(args: tuple[Any, ...]) -> bool:
     """Whether two of the arguments are tensors over one storage."""
-    tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
+    tensors = list(tensors_in(args))
     return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 

@@ -91,6 +91,10 @@ class Executables:
         return known
 
     def _make_call(self, executable: Executable) -> Callable[..., Any]:
+        call = self._host_call(executable)
+        return call if self._is_watched else self._watched(call)
+
+    def _host_call(self, executable: Executable) -> Callable[..., Any]:
         host = self._host
 
         def call(*args: Any) -> Any:
@@ -100,8 +104,7 @@ class Executables:
             with running_host(self._make_session(executable.config, executable.blocks)):
                 return host(executable.launch, *args)
 
-        chosen = call_in_session if self._needs_session else call
-        return chosen if self._is_watched else self._watched(chosen)
+        return call_in_session if self._needs_session else call
 
     def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def call_watched(*args: Any) -> Any:
@@ -113,14 +116,14 @@ class Executables:
 
         return call_watched
 
-    def call_with(
-        self, executable: Executable, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]
-    ) -> Any:
-        """Run host code with something around the launcher at its launch point."""
-        launch = wrap(executable.launch)
-        launch.device = self._device  # type: ignore[attr-defined]
-        with running_host(self._make_session(executable.config, executable.blocks)):
-            return self._host(launch, *args)
+    def wrapped(
+        self, executable: Executable, wrap: Callable[[Launcher], Launcher]
+    ) -> Callable[..., Any]:
+        """Runs host code with something around the launcher at its launch point."""
+        copy = Executable(executable.config, executable.runner)
+        copy.launch = wrap(lambda *values: executable.launch(*values))
+        copy.launch.device = self._device  # type: ignore[attr-defined]
+        return self._host_call(copy)
 
     def capture(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
         """What host code hands over under a config; nothing is launched, no argument changed."""

@@ -264,7 +264,9 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         if self.staged is not None:
             return None
         with self._lock:
-            return self._find(args, None) or self._bind_new(args, None)
+            bound = self._find(args, None) or self._bind_new(args, None)
+            self._finder.add(args)
+            return bound
 
     def call_plainly(self, args: tuple[Any, ...]) -> Any:
         """Run with tensors that have memory, whoever traces."""

@@ -31,25 +31,43 @@ from tilesmith.operators.structure import NoOperatorError, Parts, Structure, tak
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
 
 
-class _RecordedCall(torch.autograd.Function):
-    """A call in eager mode: through torch's dispatcher it would cost several times as much.
+class RecordedCall:
+    """Calls of one structure in eager mode that autograd goes back through.
 
-    Takes the leaves of a call and, last, the call: numbers of inputs are those of leaves.
+    Not by way of torch's dispatcher: that would cost several times as much.
     """
+
+    def __init__(self, operator: KernelOperator, run: Callable[..., Any]) -> None:
+        self.operator = operator
+        self.run = run
+        """The kernel for tensors that have memory; takes all arguments."""
+
+    def __call__(self, *args: Any) -> Any:
+        """The result of a call."""
+        operator = self.operator
+        leaves = args if operator.takes_arguments else operator.leaves(args)
+        made = _RecordedCall.apply(*leaves, (self, args))
+        if operator.outline.is_plain:
+            return made
+        return result_of(operator.outline.recipe, operator.parts(leaves).tensors, _as_list(made))
+
+
+class _RecordedCall(torch.autograd.Function):
+    """Takes the leaves of a call and, last, the call: numbers of inputs are those of leaves."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:
         """Run the kernel and keep what the gradient needs."""
-        operator, args = inputs[-1]
-        result = operator.call_kernel(args)
-        ctx.operator = operator
-        operator.gradient.save_call(ctx, args, result)
-        return operator.returned(result)
+        call, args = inputs[-1]
+        result = call.run(*args)
+        ctx.gradient = gradient = call.operator.gradient
+        gradient.save_call(ctx, args, result)
+        return call.operator.returned(result)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         """A gradient for each leaf."""
-        return *ctx.operator.gradient.backward(ctx, *gradients), None
+        return *ctx.gradient.backward(ctx, *gradients), None
 
 
 class _TransformedCall(torch.autograd.Function):
@@ -77,15 +95,8 @@ class _TransformedCall(torch.autograd.Function):
         return *ctx.operator.gradient.backward(ctx, *gradients), None
 
 
-def _call_recorded(
-    operator: KernelOperator, parts: Parts, args: tuple[Any, ...]
-) -> list[torch.Tensor]:
-    """The tensors that a call in eager mode makes; autograd goes back through it."""
-    return _as_list(_RecordedCall.apply(*operator.in_order(parts), (operator, args)))
-
-
 def _call_transformed(operator: KernelOperator, parts: Parts) -> list[torch.Tensor]:
-    """The same under transforms of ``torch.func``."""
+    """The tensors that a call makes under transforms of ``torch.func``."""
     try:
         return operator(parts)
     except RuntimeError as error:
@@ -169,16 +180,17 @@ class GraphCalls:
             return plan.outside(*values)
         return result_of(plan.recipe, parts.tensors, new)
 
-    def call_recorded(self, values: Sequence[Any]) -> Any:
-        """The result of a call in eager mode that autograd goes back through."""
+    def recorded(self, values: Sequence[Any], run: Callable[..., Any]) -> RecordedCall | None:
+        """What runs such calls in eager mode, so that autograd goes back through them.
+
+        None where only a graph can: a kernel that is no operator, one that writes or returns views.
+        """
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
         operator = self._planned(text, parts).operator
         if operator is None or operator.outline.written or operator.outline.num_views:
-            return self.call(values)
-        return result_of(
-            operator.outline.recipe, parts.tensors, _call_recorded(operator, parts, tuple(values))
-        )
+            return None
+        return RecordedCall(operator, run)
 
     def call_transformed(self, values: Sequence[Any]) -> Any:
         """The result of a call with tensors that stand for others, as transforms make them."""

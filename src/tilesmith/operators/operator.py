@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -24,12 +25,22 @@ from tilesmith.operators.structure import (
     Structure,
     by_kind,
     in_order,
-    take_apart,
 )
 
 NAMESPACE = "tilesmith"
 NOT_IN_TRANSFORMS = "functorch transforms"
 """In torch's error about operators that a transform differentiates, registered gradient or not."""
+
+
+@cache
+def _implementations() -> torch.library.Library:
+    return torch.library.Library(NAMESPACE, "FRAGMENT")
+
+
+def implement(name: str, run: Callable[..., Any]) -> None:
+    """Call a function itself on devices that have kernels: what torch puts around it takes 5 us."""
+    for device in ("CPU", "CUDA"):
+        _implementations().impl(name, run, device)
 
 
 class KernelOperator:
@@ -41,6 +52,9 @@ class KernelOperator:
         self._kernel = kernel
         self._structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
+        self._are_tensors = [SCHEMA_TYPES[kind] == "Tensor" for kind, _ in self._leaves]
+        self.takes_arguments = structure.is_flat
+        """Whether its arguments are the kernel's."""
         self.outline = outline
         written = self._written_names()
         self.definition = torch.library.custom_op(
@@ -51,6 +65,7 @@ class KernelOperator:
         )
         self.definition.register_fake(self.fake)
         self.definition.register_vmap(self._vmap)
+        implement(name, self.run)
         self.gradient: OperatorGradient | None = None
         """How its gradient is computed; None where it has none."""
         self._functional: FunctionalOperator | None = None
@@ -95,10 +110,7 @@ class KernelOperator:
         Example:
             ``torch.library.opcheck(operator.definition, operator.leaves(args))``
         """
-        parts = Parts()
-        for value in args:
-            take_apart(value, parts)
-        return tuple(self.in_order(parts))
+        return tuple(self._structure.leaf_values(args))
 
     def schema_of_leaves(self) -> str:
         """The arguments as a schema has them, none of them written."""
@@ -122,33 +134,32 @@ class KernelOperator:
         parts = self.parts(values)
         return self._structure.put_together(parts), parts
 
-    def leaf_values(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """One value for each leaf, from one for each parameter of the kernel."""
-        return tuple(self._structure.leaf_values(values))
+    def leaf_gradients(self, found: Sequence[Any]) -> tuple[Any, ...]:
+        """A gradient for each leaf, from one for each parameter of the kernel."""
+        spread = found if self.takes_arguments else self._structure.leaf_values(found)
+        pairs = zip(spread, self._are_tensors)
+        return tuple([given if is_tensor else None for given, is_tensor in pairs])
 
     def _returned(self, made: list[torch.Tensor]) -> Any:
         if self.outline.num_new == 0:
             return None
         return made[0] if self.outline.num_new == 1 else tuple(made)
 
-    def call_kernel(self, args: tuple[Any, ...]) -> Any:
-        """The kernel's result for tensors that have memory, with gradients left to autograd."""
-        return self._kernel.run(args)
-
     def returned(self, result: Any) -> Any:
         """What the operator returns, of the kernel's result."""
-        return self._returned(made_tensors(result, self.outline))
+        plain = self.outline.is_plain
+        return result if plain else self._returned(made_tensors(result, self.outline))
 
     def run(self, *values: Any) -> Any:
         """Run the kernel on tensors that have memory; returns what the operator does."""
-        args, _ = self.arguments(values)
+        args = values if self.takes_arguments else self.arguments(values)[0]
         return self.returned(self._kernel.run(args))
 
     def fake(self, *values: Any) -> Any:
         """What the operator returns, without launches."""
         args, _ = self.arguments(values)
         result, _ = self._kernel.run_host(args)
-        return self._returned(made_tensors(result, self.outline))
+        return self.returned(result)
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *values: Any) -> Any:
         """One call for each element of the batch; results are stacked."""
@@ -217,10 +228,6 @@ class OperatorGradient(Protocol):
         """Keep what ``backward`` needs."""
         ...
 
-    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
-        """The same with arguments and result of the kernel."""
-        ...
-
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient or None for each leaf, from those of the tensors that a call makes."""
         ...
@@ -247,7 +254,7 @@ class RegisteredGradient:
         """What the registered function gives."""
         kernel = self._kernel
         found = self._gradient.of_parameters(ctx, gradients, kernel.name, len(kernel.parameters))
-        return self._forward.leaf_values(found)
+        return self._forward.leaf_gradients(found)
 
 
 class DerivedOperator:
@@ -270,6 +277,7 @@ class DerivedOperator:
         )
         self.definition.register_fake(self._fake)
         self.definition.register_vmap(self._vmap)
+        implement(name, self._run)
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep the arguments of a call."""
@@ -284,13 +292,6 @@ class DerivedOperator:
             parts.tensors[number] = torch.empty_like(parts.tensors[number])
         ctx.save_for_backward(*parts.tensors)
         ctx.numbers = parts.integers, parts.floats
-
-    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
-        """The same with arguments of the kernel."""
-        parts = Parts()
-        for value in args:
-            take_apart(value, parts)
-        self.save(ctx, tuple(in_order(self._leaves, parts)), result)
 
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient for each float tensor among the leaves."""

@@ -100,6 +100,11 @@ class Structure:
         """The type of an argument that no operator can take."""
         return next(_refused(self._form), None)
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether the arguments are the leaves: no containers, nothing that the text says."""
+        return all(isinstance(form, int) for form in self._form[1])
+
     def put_together(self, parts: Parts) -> tuple[Any, ...]:
         """The arguments again."""
         leaves = {
@@ -139,7 +144,7 @@ class Structure:
 
 def _spread(value: Any, form: Any, found: list[Any]) -> None:
     if isinstance(form, int):
-        found.append(value if form == _TENSOR else None)
+        found.append(value)
     elif form[0] in _CONTAINERS:
         held = value.values() if isinstance(value, dict) else value
         items = [None] * len(form[-1]) if held is None else list(held)

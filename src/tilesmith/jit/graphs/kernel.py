@@ -12,6 +12,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import GradientDropped
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.gradients.derived import DerivedBackward, derive_backward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
@@ -19,7 +20,13 @@ from tilesmith.jit.graphs.host import Gradients, GraphHost
 from tilesmith.jit.shards.call import ShardedCalls, is_distributed
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.visible.profiling import observe
-from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
+from tilesmith.operators.gradient import (
+    Backward,
+    Gradient,
+    SetupContext,
+    needs_gradient,
+    stands_for_another,
+)
 from tilesmith.operators.graph_call import GraphCalls, process_calls
 from tilesmith.operators.operator import KernelOperator
 
@@ -32,6 +39,7 @@ class GraphKernel:
     definition: KernelDefinition
     gradient: Gradient | None = None
     """How its gradient is computed."""
+    _bound_kernels: dict[Any, Any]
 
     def _join_graphs(self, host: GraphHost) -> None:
         """Begin anew: what graphs know of it was of another definition."""
@@ -73,6 +81,8 @@ class GraphKernel:
             return partial(self.register_backward, setup_context=setup_context)
         self.gradient = Gradient(backward, setup_context)
         self._in_graphs.forget()
+        for bound in self._bound_kernels.values():
+            bound.recorded = None
         return backward
 
     def backward_source(self, args: tuple[Any, ...] | list[Any]) -> str:
@@ -97,19 +107,33 @@ class GraphKernel:
             return partial(self._on_shards.call, args)
         if is_traced():
             return partial(self._in_graphs.call, args)
-        if any(map(_stands_for_another, tensors)):
+        if any(map(stands_for_another, tensors)):
             return partial(self._in_graphs.call_transformed, args)
         if not needs_gradient(tensors):
             return None
+        try:
+            bound = self._bound_alone(args)
+        except HostReturnedError:
+            if self.gradient is None:
+                return None  # torch goes back through what host code does
+            bound = None
+        run = self._found_recorded(args, bound)
+        if run is None and self.gradient is not None:
+            return partial(self._in_graphs.call, args)
+        if bound is not None and (self.gradient is not None or not bound.written_arguments):
+            bound.recorded = run  # found by native code from now on
+        return None if run is None else partial(observe, self.definition.name, run, *args)
+
+    def _found_recorded(self, args: tuple[Any, ...], bound: Any) -> Callable[..., Any] | None:
+        """What runs calls like this one so that torch goes back through them, if anything does."""
         if self.gradient is not None:
-            return partial(self._in_graphs.call_recorded, args)
-        bound = self._bound_alone(args)
+            plainly = self._in_graphs.kernel.run
+            run = _late_call(bound) if bound is not None else lambda *given: plainly(given)
+            return self._in_graphs.recorded(args, run)
         written = None if bound is None else bound.written_arguments
         check_gradients(self.definition, written, args)
         is_derived = bound is not None and self.definition.settings.missing_gradient == "derive"
-        if not is_derived:
-            return None
-        return partial(observe, self.definition.name, self._derived(bound).call, *args)
+        return self._derived(bound).call if is_derived else None
 
     def _bound_alone(self, args: tuple[Any, ...]) -> Any:
         """The kernel for these arguments; None where it has several launches."""
@@ -121,20 +145,9 @@ class GraphKernel:
         return self._backwards[bound]
 
 
-def _stands_for_another(tensor: torch.Tensor) -> bool:
-    """Whether operators with a tensor are its own business, or it has no memory of its own."""
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
-        return False  # has a refusal of its own
-    if _dispatch_of(type(tensor)) is not _dispatch_of(torch.Tensor):
-        return True
-    try:
-        return tensor.numel() != 0 and tensor.untyped_storage().data_ptr() == 0
-    except RuntimeError:
-        return True
-
-
-def _dispatch_of(kind: Any) -> Any:
-    return kind.__torch_dispatch__
+def _late_call(bound: Any) -> Callable[..., Any]:
+    """Calls a bound kernel with the config that it has by then."""
+    return lambda *args: bound.call(*args)
 
 
 def check_gradients(
