@@ -30,6 +30,8 @@ COMPARED = (bool, str, torch.dtype, torch.device, type(None))
 """Types whose values are part of the key."""
 PLAIN = (*COMPARED, int, float)
 """Types that hold nothing else; of integers the key has the width, of floats nothing."""
+_HELD = ("__closure__", "__defaults__", "__kwdefaults__")
+"""Where functions hold values of their own."""
 MAX_WRITTEN = 3
 """With more tensors that are written it is quicker to compare storages than bytes."""
 
@@ -194,6 +196,8 @@ def _is_readable(argument: Any) -> bool:
         return is_readable(argument.values()) and all(type(key) is str for key in argument)
     if kind in (list, tuple):
         return is_readable(argument)
+    if kind is FunctionType:
+        return not any(getattr(argument, held) for held in _HELD)
     return kind in PLAIN or kind in (torch.Tensor, torch.nn.Parameter)
 
 
@@ -256,7 +260,7 @@ def _function_tests(name: str, function: FunctionType, scope: dict[str, Any]) ->
     return [
         f"{name}.__code__ is {name}_code",
         f"{name}.__globals__ is {name}_globals",
-        *(f"not {name}.{held}" for held in ("__closure__", "__defaults__", "__kwdefaults__")),
+        *(f"not {name}.{held}" for held in _HELD),
     ]
 
 

@@ -45,7 +45,7 @@ class RecordedCall:
     def __call__(self, *args: Any) -> Any:
         """The result of a call."""
         operator = self.operator
-        leaves = args if operator.takes_arguments else operator.leaves(args)
+        leaves = operator.leaves(args)
         made = _RecordedCall.apply(*leaves, (self, args))
         if operator.outline.is_plain:
             return made

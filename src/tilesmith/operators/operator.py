@@ -53,8 +53,6 @@ class KernelOperator:
         self._structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
         self._are_tensors = [SCHEMA_TYPES[kind] == "Tensor" for kind, _ in self._leaves]
-        self.takes_arguments = structure.is_flat
-        """Whether its arguments are the kernel's."""
         self.outline = outline
         written = self._written_names()
         self.definition = torch.library.custom_op(
@@ -136,8 +134,7 @@ class KernelOperator:
 
     def leaf_gradients(self, found: Sequence[Any]) -> tuple[Any, ...]:
         """A gradient for each leaf, from one for each parameter of the kernel."""
-        spread = found if self.takes_arguments else self._structure.leaf_values(found)
-        pairs = zip(spread, self._are_tensors)
+        pairs = zip(self._structure.leaf_values(found), self._are_tensors)
         return tuple([given if is_tensor else None for given, is_tensor in pairs])
 
     def _returned(self, made: list[torch.Tensor]) -> Any:
@@ -152,8 +149,7 @@ class KernelOperator:
 
     def run(self, *values: Any) -> Any:
         """Run the kernel on tensors that have memory; returns what the operator does."""
-        args = values if self.takes_arguments else self.arguments(values)[0]
-        return self.returned(self._kernel.run(args))
+        return self.returned(self._kernel.run(self._structure.arguments(values, self._leaves)))
 
     def fake(self, *values: Any) -> Any:
         """What the operator returns, without launches."""

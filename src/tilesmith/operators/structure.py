@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from types import FunctionType
 from typing import Any, cast
@@ -94,16 +95,16 @@ class Structure:
         self.text = text
         self._form = ast.literal_eval(text)
         self._defaults = defaults
+        forms = self._form[1]
+        self._positions = [i for i, form in enumerate(forms) if isinstance(form, int)]
+        """Of parameters that are leaves."""
+        self._is_flat = not any(isinstance(f, tuple) and f[0] in _CONTAINERS for f in forms)
+        """Whether all leaves are parameters."""
 
     @property
     def refused(self) -> str | None:
         """The type of an argument that no operator can take."""
         return next(_refused(self._form), None)
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether the arguments are the leaves: no containers, nothing that the text says."""
-        return all(isinstance(form, int) for form in self._form[1])
 
     def put_together(self, parts: Parts) -> tuple[Any, ...]:
         """The arguments again."""
@@ -113,6 +114,20 @@ class Structure:
             _FLOAT: iter(parts.floats),
         }
         return cast("tuple[Any, ...]", self._built(self._form, leaves))
+
+    def arguments(self, leaves: Sequence[Any], kinds: Sequence[tuple[int, str]]) -> tuple[Any, ...]:
+        """The same of leaves in order, with the kind of each."""
+        if not self._is_flat:
+            return self.put_together(by_kind(kinds, leaves))
+        args = self._fixed.copy()
+        for position, leaf in zip(self._positions, leaves):
+            args[position] = leaf
+        return tuple(args)
+
+    @cached_property
+    def _fixed(self) -> list[Any]:
+        """What the text says itself, for each parameter."""
+        return [None if isinstance(form, int) else self._built(form, {}) for form in self._form[1]]
 
     def _built(self, form: Any, leaves: dict[int, Iterator[Any]]) -> Any:
         if isinstance(form, int):
@@ -136,6 +151,8 @@ class Structure:
 
     def leaf_values(self, values: Sequence[Any]) -> list[Any]:
         """One value for each leaf, from one for each parameter; None is for all of its leaves."""
+        if self._is_flat:
+            return [values[position] for position in self._positions]
         found: list[Any] = []
         for value, form in zip(values, self._form[1]):
             _spread(value, form, found)

@@ -10,12 +10,12 @@
 #include <structmember.h>
 #include <time.h>
 
-typedef enum { ANY, EQUAL, SHORT, LONG, LENGTH, KEYS, TENSOR } Test;
+typedef enum { ANY, EQUAL, SHORT, LONG, FUNCTION, LENGTH, KEYS, TENSOR } Test;
 
 typedef struct {
     PyTypeObject *type;
     Test test;
-    PyObject *value;    /* of EQUAL; a tuple of strings of KEYS */
+    PyObject *value;    /* of EQUAL and FUNCTION; a tuple of strings of KEYS */
     Py_ssize_t length;  /* of LENGTH and KEYS */
     int is_item;        /* held by a container, whose key does not tell classes of tensors apart */
     int is_written; /* from here on of TENSOR */
@@ -133,6 +133,11 @@ static int remember(Place *place, PyObject *object, const Rules *rules) {
         place->test = width_of(object, rules);
         return 0;
     }
+    if (PyFunction_Check(object)) {
+        place->test = FUNCTION;
+        place->value = Py_NewRef(object);
+        return 0;
+    }
     if (PyDict_CheckExact(object)) {
         place->test = KEYS;
         place->length = PyDict_GET_SIZE(object);
@@ -147,6 +152,18 @@ static int remember(Place *place, PyObject *object, const Rules *rules) {
     place->test = EQUAL;
     place->value = Py_NewRef(object);
     return 0;
+}
+
+static int holds_values(PyObject *function) {
+    return PyFunction_GET_CLOSURE(function) != NULL || PyFunction_GET_DEFAULTS(function) != NULL ||
+           PyFunction_GET_KW_DEFAULTS(function) != NULL;
+}
+
+/* Whether two functions are the same code over the same globals, and hold nothing of their own. */
+static int is_same_code(PyObject *function, PyObject *known) {
+    return PyFunction_GET_CODE(function) == PyFunction_GET_CODE(known) &&
+           PyFunction_GET_GLOBALS(function) == PyFunction_GET_GLOBALS(known) &&
+           !holds_values(function) && !holds_values(known);
 }
 
 /* Whether a dict has these strings for keys, in this order; comparing strings runs no other code. */
@@ -188,6 +205,8 @@ static int fits_place(const Place *place, PyObject *object, const Tensor *tensor
     case SHORT:
     case LONG:
         return width_of(object, rules) == place->test;
+    case FUNCTION:
+        return is_same_code(object, place->value);
     case LENGTH:
         return PySequence_Fast_GET_SIZE(object) == place->length;
     case KEYS:
