@@ -96,6 +96,7 @@ _attention, _gate, _losses = copy.copy(causal_fwd), copy.copy(swiglu), copy.copy
 
 
 def _save_norm(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)  # nobody goes back through the second result
     ctx.save_for_backward(args[0], args[1], result[1])
 
 
@@ -123,6 +124,7 @@ def _rotation_gradient(ctx: Any, grad_q: Tensor, grad_k: Tensor) -> tuple[Tensor
 
 
 def _save_attention(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)  # nobody goes back through the second result
     ctx.save_for_backward(*args, *result)
 
 
@@ -137,6 +139,7 @@ def _gate_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
 
 
 def _save_losses(ctx: Any, args: tuple[Any, ...], result: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)  # nobody goes back through the second result
     ctx.save_for_backward(*args, result[1])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -148,6 +149,10 @@ class GraphCalls:
         self.kernel = kernel
         self.handle = handle
         """The kernel in graphs: its module and name, by which another process finds it."""
+        self._handle_here = f"{handle}@{uuid.uuid4().hex}"
+        """The same in graphs that stay here. torch keeps what it compiles for other processes, but
+        these lack operators that tracing makes, of a registered backward for one: they must not
+        find it."""
         self.plans = Plans()
         self._names = tuple(kernel.parameters)
         self._defaults = dict(defaults)
@@ -172,9 +177,8 @@ class GraphCalls:
         """The same with a value for each parameter."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
-        new = torch.ops.tilesmith.call(
-            parts.tensors, parts.integers, parts.floats, self.handle, text
-        )
+        handle = self.handle if torch.compiler.is_exporting() else self._handle_here
+        new = torch.ops.tilesmith.call(parts.tensors, parts.integers, parts.floats, handle, text)
         plan = getattr(self.plans, plan_name(text))
         if plan.outside is not None:
             return plan.outside(*values)
@@ -298,6 +302,7 @@ class ProcessCalls:
 
     def find(self, handle: str) -> GraphCalls:
         """The kernel of a handle; a graph from another process names its module."""
+        handle = handle.partition("@")[0]
         found = self._kernels.get(handle)
         if found is None:
             module, _, name = handle.partition(":")
