@@ -24,26 +24,10 @@ int spread_argument(Leaves *leaves, PyObject *argument) {
     return 0;
 }
 
-static int spread_all(Leaves *leaves) {
-    for (Py_ssize_t i = 0; i < leaves->num_args; i++)
-        if (spread_argument(leaves, leaves->args[i])) return -1;
-    return 0;
-}
-
-void find_leaves(Leaves *leaves, PyObject *const *args, Py_ssize_t count) {
-    Py_ssize_t num_plain = 0;
-    leaves->args = leaves->objects = args;
-    leaves->num_args = leaves->count = count;
-    leaves->num_spread = 0;
-    leaves->are_too_many = count > MAX_ARGUMENTS;
-    while (num_plain < count && !is_container(args[num_plain])) num_plain++;
-    if (leaves->are_too_many || num_plain == count) return;
-    leaves->are_too_many = spread_all(leaves) != 0;
+void spread_arguments(Leaves *leaves) {
+    for (Py_ssize_t i = 0; i < leaves->num_args && !leaves->are_too_many; i++)
+        leaves->are_too_many = spread_argument(leaves, leaves->args[i]) != 0;
     if (leaves->are_too_many) return;
     leaves->objects = leaves->spread;
     leaves->count = leaves->num_spread;
-}
-
-void release_leaves(Leaves *leaves) {
-    while (leaves->num_spread) Py_DECREF(leaves->spread[--leaves->num_spread]);
 }
