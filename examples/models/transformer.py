@@ -76,20 +76,15 @@ class Block(nn.Module):
         """Rows ``[tokens, width]`` of the next layer."""
         operators, kind = self.operators, x.dtype
         rows = operators.norm(x, self.first_norm.to(kind))
-        q, k, v = self._heads(operators.product(rows, self.qkv.to(kind)))
-        q, k = operators.rotate(q, k, cos, sin)
-        found = operators.attend(q, k, v).transpose(1, 2).reshape(x.shape)
+        shape = self.shape
+        qkv = operators.product(rows, self.qkv.to(kind))
+        heads = qkv.view(shape.batch, shape.length, 3, shape.heads, -1)
+        found = operators.attend(heads, cos, sin).reshape(x.shape)
         x = x + operators.product(found, self.out.to(kind))
         rows = operators.norm(x, self.second_norm.to(kind))
         gate = operators.product(rows, self.gate.to(kind))
         up = operators.product(rows, self.up.to(kind))
         return x + operators.product(operators.gate(gate, up), self.down.to(kind))
-
-    def _heads(self, qkv: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Queries, keys and values, ``[batch, heads, length, d]`` each."""
-        shape = self.shape
-        parts = qkv.view(shape.batch, shape.length, 3, shape.heads, -1)
-        return parts.permute(2, 0, 3, 1, 4).unbind(0)
 
 
 class Transformer(nn.Module):
@@ -158,7 +153,7 @@ class Training:
 
 def train(model: Transformer, batches: Sequence[torch.Tensor]) -> Training:
     """Take one step of AdamW for each batch."""
-    optimizer = model.operators.optimizer(model.parameters())
+    optimizer = model.operators.optimizer(model.parameters(), model.kind, [model.table])
     losses: list[torch.Tensor] = []
     times: list[float] = []
     start = time.perf_counter()

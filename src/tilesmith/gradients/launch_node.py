@@ -253,17 +253,11 @@ class _Step:
         form = record.form
         self.made = made
         self.num_places = len(form.names)
-        results = {form.names[place]: i for i, place in enumerate(form.written)}
-        saved = {form.sources[place]: i for i, place in enumerate(record.saved)}
-        numbers = {source: i for i, source in enumerate(form.numbers)}
-        self.arguments = [
-            (0, results[a.source])
-            if a.role is Role.COTANGENT
-            else (1, saved[a.source])
-            if a.source in saved
-            else (2, numbers[a.source])
-            for a in made.source.arguments
-        ]
+        where = {(True, form.names[place]): (0, i) for i, place in enumerate(form.written)}
+        where |= {(False, source): (2, i) for i, source in enumerate(form.numbers)}
+        where |= {(False, form.sources[place]): (1, i) for i, place in enumerate(record.saved)}
+        arguments = made.source.arguments
+        self.arguments = [where[a.role is Role.COTANGENT, a.source] for a in arguments]
         """Of each argument which of three lists it is in, cotangents, saved ones, numbers."""
         self.cotangents = sorted({i for kind, i in self.arguments if kind == 0})
         places = {source: i for i, source in enumerate(form.sources)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from tilesmith.jit.visible.description import DescribedBoundKernel
 from tilesmith.jit.visible.determinism import ordered_call
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
+from tilesmith.runtime.arguments import Launcher
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
@@ -69,18 +71,14 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         normal = self.config_spec.normalize(self.resolve(config))
         return self._executables.capture(normal, self.definition.arguments.complete(args))
 
-    def with_launcher(
-        self, wrap: Callable[[Callable[..., None]], Callable[..., None]]
-    ) -> Callable[..., Any]:
+    def with_launcher(self, wrap: Callable[[Launcher], Launcher]) -> Callable[..., Any]:
         """Like ``call``, with something around the launcher, which host code gets instead of it."""
-        made: list[Any] = [None, None]
+        wrapped = functools.cache(lambda active: self._executables.wrapped(active, wrap))
 
         def call(*args: Any) -> Any:
             if self._active is None:
                 self.ensure_config_exists(args)
-            if made[0] is not self._active:
-                made[:] = self._active, self._executables.wrapped(self._active, wrap)
-            return made[1](*args)
+            return wrapped(self._active)(*args)
 
         return call
 

@@ -22,9 +22,9 @@ from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.specialization_key import INT32_RANGE
+from tilesmith.jit.specialization_key import INT32_RANGE, alias_pattern, tensors_of
 from tilesmith.jit.visible.profiling import is_profiled, observe
-from tilesmith.operators.gradient import is_special
+from tilesmith.operators.gradient import needs_gradient, stands_for_another
 from tilesmith.runtime.calls.reader import ArgumentSignatures
 
 WATCHES, SLOW_WATCHES = (is_in_torch_dispatch_mode,), (torch.jit.is_tracing,)
@@ -38,6 +38,12 @@ MAX_FORMS = 256
 def is_traced() -> bool:
     """Whether torch records what happens just now, or device code of a kernel is traced."""
     return find_tracer() is not None or any(watch() for watch in (*WATCHES, *SLOW_WATCHES))
+
+
+def _is_special(*values: Any) -> bool:
+    """Whether tensors in values need a gradient, or stand for others."""
+    tensors = tensors_of(values)
+    return needs_gradient(tensors) or any(map(stands_for_another, tensors))
 
 
 def _find_nothing(*args: Any) -> None:
@@ -108,7 +114,8 @@ class CallFinder:
             if found is None or key in self._learned:
                 return  # the rules have changed meanwhile, or another thread was first
             # Of arguments that share storage the kernel knows; other calls need not pay for that.
-            if not (self._keys.is_alias_sensitive and call_keys.share_storage(args)):
+            pattern = alias_pattern(args) if self._keys.is_alias_sensitive else ()
+            if len(set(pattern)) == len(pattern):
                 self._add_form(args, found)
             self._learned.add(key)
 
@@ -130,7 +137,7 @@ class CallFinder:
 
     def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
-        is_readable = self._keys.are_forms and call_keys.is_readable(args)
+        is_readable = self._keys.are_forms and call_keys.is_readable(tuple(args))
         reader = self._definition.find_reader() if is_readable else None
         if reader is None:
             return False
@@ -163,10 +170,9 @@ class CallFinder:
         tests = " and ".join(f"type({name}) is t{i}" for i, name in enumerate(names))
         scope = self._keys.scope(types) | {f"t{i}": kind for i, kind in enumerate(types)}
         scope |= {"find_form": self._forms[types].get, "find_key": self._table.get}
-        scope |= {"otherwise": otherwise, "check": self._keys.check}
+        scope |= {"otherwise": otherwise, "check": self._keys.check, "is_special": _is_special}
         scope |= {"learned": self._learned, "learn": self._learn}
         scope |= {"is_traced": is_traced, "are_recorded": torch.is_grad_enabled}
-        scope |= {"is_special": is_special}
         lines = [
             f"def find({listed}):",
             "    if is_traced(): return None",

@@ -5,13 +5,12 @@ Made by one generated expression per combination of argument types: every call p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
 
-from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import dynamic_form, find_overlap
@@ -45,11 +44,7 @@ class CallKeys:
         self._definition = definition
         self._user_key = user_key
         self._keys = KeyMaker(static_shapes=definition.settings.static_shapes)
-        self._extractors: Sequence[Callable[..., int]] = ()
-        self._is_alias_sensitive = False
-        self._reads_marks = False
-        """Whether tensors with sizes marked as static were seen: from then on all are asked."""
-        self._functions: dict[Types, Callable[..., Hashable]] = {}
+        self.reset()
 
     def key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -106,8 +101,10 @@ class CallKeys:
 
     def reset(self) -> None:
         """Forget what was learned."""
-        self._extractors, self._is_alias_sensitive, self._reads_marks = (), False, False
-        self._functions = {}
+        self._extractors: Sequence[Callable[..., int]] = ()
+        self._is_alias_sensitive = self._reads_marks = False
+        # Marked as static are sizes: once such tensors were seen, all are asked.
+        self._functions: dict[Types, Callable[..., Hashable]] = {}
 
     def _compile(self, types: Types) -> Callable[..., Hashable]:
         names, key = self.expression(types)
@@ -185,17 +182,13 @@ def first_tensor(types: Sequence[type]) -> int | None:
     return next((i for i, kind in enumerate(types) if issubclass(kind, torch.Tensor)), None)
 
 
-def is_readable(args: Iterable[Any]) -> bool:
-    """Whether native code can tell arguments of this form from others."""
-    return all(_is_readable(argument) for argument in args)
-
-
-def _is_readable(argument: Any) -> bool:
+def is_readable(argument: Any) -> bool:
+    """Whether native code can tell an argument of this form from others."""
     kind = type(argument)
     if kind is dict:
-        return is_readable(argument.values()) and all(type(key) is str for key in argument)
+        return all(type(key) is str and is_readable(held) for key, held in argument.items())
     if kind in (list, tuple):
-        return is_readable(argument)
+        return all(map(is_readable, argument))
     if kind is FunctionType:
         return not any(getattr(argument, held) for held in _HELD)
     return kind in PLAIN or kind in (torch.Tensor, torch.nn.Parameter)
@@ -297,12 +290,6 @@ def _num_bytes(tensor: torch.Tensor) -> int:
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     return (last + 1) * tensor.element_size()
-
-
-def share_storage(args: tuple[Any, ...]) -> bool:
-    """Whether two of the arguments are tensors over one storage."""
-    tensors = list(tensors_in(args))
-    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 
 def storages_differ(names: Sequence[str]) -> str:

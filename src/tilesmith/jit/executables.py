@@ -92,7 +92,15 @@ class Executables:
 
     def _make_call(self, executable: Executable) -> Callable[..., Any]:
         call = self._host_call(executable)
-        return call if self._is_watched else self._watched(call)
+
+        def call_watched(*args: Any) -> Any:
+            if self._is_watched:
+                return call(*args)
+            self._is_watched = True
+            with HostWatch(self._definition.warnings, self._host.__code__, self._device):
+                return call(*args)
+
+        return call if self._is_watched else call_watched
 
     def _host_call(self, executable: Executable) -> Callable[..., Any]:
         host = self._host
@@ -106,22 +114,12 @@ class Executables:
 
         return call_in_session if self._needs_session else call
 
-    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def call_watched(*args: Any) -> Any:
-            if self._is_watched:
-                return call(*args)
-            self._is_watched = True
-            with HostWatch(self._definition.warnings, self._host.__code__, self._device):
-                return call(*args)
-
-        return call_watched
-
     def wrapped(
         self, executable: Executable, wrap: Callable[[Launcher], Launcher]
     ) -> Callable[..., Any]:
         """Runs host code with something around the launcher at its launch point."""
         copy = Executable(executable.config, executable.runner)
-        copy.launch = wrap(lambda *values: executable.launch(*values))
+        copy.launch = wrap(lambda *values: executable.launch(*values))  # noqa: PLW0108 - the newest
         copy.launch.device = self._device  # type: ignore[attr-defined]
         return self._host_call(copy)
 

@@ -61,9 +61,3 @@ def stands_for_another(tensor: torch.Tensor) -> bool:
 
 def _dispatch_of(kind: Any) -> Any:
     return kind.__torch_dispatch__
-
-
-def is_special(*values: Any) -> bool:
-    """Whether tensors in values need a gradient, or stand for others."""
-    tensors = list(tensors_in(values))
-    return needs_gradient(tensors) or any(map(stands_for_another, tensors))

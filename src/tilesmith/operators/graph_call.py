@@ -38,10 +38,15 @@ class RecordedCall:
     Not by way of torch's dispatcher: that would cost several times as much.
     """
 
-    def __init__(self, operator: KernelOperator, run: Callable[..., Any]) -> None:
+    def __init__(self, operator: KernelOperator, bound: Any) -> None:
         self.operator = operator
-        self.run = run
-        """The kernel for tensors that have memory; takes all arguments."""
+        self._bound = bound
+        """Has ``call``, which runs such calls; None: the kernel looks for it each time."""
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The result for tensors that have memory."""
+        bound = self._bound
+        return self.operator.kernel.run(args) if bound is None else bound.call(*args)
 
     def __call__(self, *args: Any) -> Any:
         """The result of a call."""
@@ -50,7 +55,9 @@ class RecordedCall:
         made = _RecordedCall.apply(*leaves, (self, args))
         if operator.outline.is_plain:
             return made
-        return result_of(operator.outline.recipe, operator.parts(leaves).tensors, _as_list(made))
+        return result_of(
+            operator.outline.recipe, operator.structure.by_kind(leaves).tensors, _as_list(made)
+        )
 
 
 class _RecordedCall(torch.autograd.Function):
@@ -60,7 +67,7 @@ class _RecordedCall(torch.autograd.Function):
     def forward(ctx: Any, *inputs: Any) -> Any:
         """Run the kernel and keep what the gradient needs."""
         call, args = inputs[-1]
-        result = call.run(*args)
+        result = call.run(args)
         ctx.gradient = gradient = call.operator.gradient
         gradient.save_call(ctx, args, result)
         return call.operator.returned(result)
@@ -80,7 +87,7 @@ class _TransformedCall(torch.autograd.Function):
     def forward(*inputs: Any) -> Any:
         """Call the operator, one transform further inside."""
         *leaves, operator = inputs
-        made = _call_transformed(operator, operator.parts(leaves))
+        made = _call_transformed(operator, operator.structure.by_kind(leaves))
         return made[0] if len(made) == 1 else tuple(made)
 
     @staticmethod
@@ -103,7 +110,7 @@ def _call_transformed(operator: KernelOperator, parts: Parts) -> list[torch.Tens
     except RuntimeError as error:
         if NOT_IN_TRANSFORMS not in str(error):
             raise
-    return _as_list(_TransformedCall.apply(*operator.in_order(parts), operator))
+    return _as_list(_TransformedCall.apply(*operator.structure.in_order(parts), operator))
 
 
 def _as_list(made: Any) -> list[torch.Tensor]:
@@ -184,7 +191,7 @@ class GraphCalls:
             return plan.outside(*values)
         return result_of(plan.recipe, parts.tensors, new)
 
-    def recorded(self, values: Sequence[Any], run: Callable[..., Any]) -> RecordedCall | None:
+    def recorded(self, values: Sequence[Any], bound: Any) -> RecordedCall | None:
         """What runs such calls in eager mode, so that autograd goes back through them.
 
         None where only a graph can: a kernel that is no operator, one that writes or returns views.
@@ -194,7 +201,7 @@ class GraphCalls:
         operator = self._planned(text, parts).operator
         if operator is None or operator.outline.written or operator.outline.num_views:
             return None
-        return RecordedCall(operator, run)
+        return RecordedCall(operator, bound)
 
     def call_transformed(self, values: Sequence[Any]) -> Any:
         """The result of a call with tensors that stand for others, as transforms make them."""

@@ -11,14 +11,13 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import GradientDropped
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.gradients.derived import DerivedBackward, derive_backward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import Gradients, GraphHost
 from tilesmith.jit.shards.call import ShardedCalls, is_distributed
-from tilesmith.jit.specialization_key import leaves
+from tilesmith.jit.specialization_key import leaves, tensors_of
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.operators.gradient import (
     Backward,
@@ -102,7 +101,7 @@ class GraphKernel:
 
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
-        tensors = list(tensors_in(args))
+        tensors = tensors_of(args)
         if any(map(is_distributed, tensors)):
             return partial(self._on_shards.call, args)
         if is_traced():
@@ -127,9 +126,7 @@ class GraphKernel:
     def _found_recorded(self, args: tuple[Any, ...], bound: Any) -> Callable[..., Any] | None:
         """What runs calls like this one so that torch goes back through them, if anything does."""
         if self.gradient is not None:
-            plainly = self._in_graphs.kernel.run
-            run = _late_call(bound) if bound is not None else lambda *given: plainly(given)
-            return self._in_graphs.recorded(args, run)
+            return self._in_graphs.recorded(args, bound)
         written = None if bound is None else bound.written_arguments
         check_gradients(self.definition, written, args)
         is_derived = bound is not None and self.definition.settings.missing_gradient == "derive"
@@ -143,11 +140,6 @@ class GraphKernel:
         if bound not in self._backwards:
             self._backwards[bound] = derive_backward(bound)
         return self._backwards[bound]
-
-
-def _late_call(bound: Any) -> Callable[..., Any]:
-    """Calls a bound kernel with the config that it has by then."""
-    return lambda *args: bound.call(*args)
 
 
 def check_gradients(
