@@ -13,9 +13,11 @@ import tilesmith as helion
 import tilesmith.language as hl
 
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+# Rows of a head have few elements: programs take many rows.
+ROWS = helion.Config(block_sizes=[1, 1, 32], num_warps=4)
 
 
-@helion.kernel
+@helion.kernel(config=ROWS)
 def rope_heads(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Three:
     """Heads of `[batch, length, 3, heads, d]`, each `[batch * heads, length, d]`."""
     batch, length, _, heads, dim = qkv.size()
@@ -40,7 +42,7 @@ def rope_heads(qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Three
     return q, k, v
 
 
-@helion.kernel
+@helion.kernel(config=ROWS)
 def rope_heads_bwd(
     grad_q: torch.Tensor,
     grad_k: torch.Tensor,

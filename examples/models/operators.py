@@ -162,10 +162,10 @@ def _kernel_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class KernelAdamW:
-    """AdamW with one launch for each parameter.
+    """AdamW: one launch for each parameter, and one for all that are used in a narrower type.
 
-    Parameters that are used in a narrower type become that: what is trained is kept here, and each
-    step writes the narrow copies too.
+    These become views of one narrow tensor. What is trained lies in another one of fp32, here; the
+    launch that changes it writes the narrow copies too.
     """
 
     def __init__(
@@ -174,29 +174,38 @@ class KernelAdamW:
         kind: torch.dtype | None = None,
         wide: Iterable[torch.nn.Parameter] = (),
     ) -> None:
-        self.parameters = list(parameters)
-        self.trained = [parameter.detach() for parameter in self.parameters]
-        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.trained]
-        self.num_steps = 0
         kept = {id(parameter) for parameter in wide}
-        for parameter in self.parameters:
-            if kind is not None and kind.itemsize < 4 and id(parameter) not in kept:
-                parameter.data = parameter.data.to(kind)
+        is_narrow = kind is not None and kind.itemsize < 4
+        self.plain: list[torch.nn.Parameter] = []
+        self.narrow: list[torch.nn.Parameter] = []
+        for parameter in parameters:
+            (self.narrow if is_narrow and id(parameter) not in kept else self.plain).append(
+                parameter
+            )
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.plain]
+        self.num_steps = 0
+        if self.narrow:
+            self.trained = torch.cat([p.detach().view(-1) for p in self.narrow])
+            self.copies = self.trained.to(kind)
+            self.all_moments = torch.zeros_like(self.trained), torch.zeros_like(self.trained)
+            parts = self.copies.split([p.numel() for p in self.narrow])
+            for parameter, part in zip(self.narrow, parts):
+                parameter.data = part.view(parameter.shape)
 
     @torch.no_grad()
     def step(self) -> None:
         """Update parameters and moments in place."""
         self.num_steps += 1
         numbers = (self.num_steps, LEARNING_RATE, BETAS, EPSILON, DECAY)
-        for parameter, trained, moments in zip(self.parameters, self.trained, self.moments):
-            if parameter.dtype == trained.dtype:
-                adamw(parameter, parameter.grad, *moments, *numbers)
-            else:
-                adamw_copying(parameter, trained, parameter.grad, *moments, *numbers)
+        for parameter, moments in zip(self.plain, self.moments):
+            adamw(parameter, parameter.grad, *moments, *numbers)
+        if self.narrow:
+            grads = torch.cat([parameter.grad.view(-1) for parameter in self.narrow])
+            adamw_copying(self.copies, self.trained, grads, *self.all_moments, *numbers)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
-        for parameter in self.parameters:
+        for parameter in (*self.plain, *self.narrow):
             parameter.grad = None
 
 
