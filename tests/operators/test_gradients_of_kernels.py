@@ -296,10 +296,54 @@ def test_host_code_that_returns_at_once_has_gradients(is_derived: bool):
 def test_nothing_is_kept_alive():
     kernel = kernels.fresh(kernels.softmax)
     x = torch.randn(5, 7, requires_grad=True)
-    for _ in range(2):
+
+    def go_back() -> weakref.ref[torch.Tensor]:
         grad = torch.randn(5, 7)
         kernel(x).backward(grad)
-    watched = weakref.ref(grad)
-    del grad
-    gc.collect()
-    assert watched() is None
+        return weakref.ref(grad)
+
+    for _ in range(2):
+        watched = go_back()
+        gc.collect()
+        assert watched() is None
+
+
+def test_gradients_of_containers_in_graphs():
+    torch.compiler.reset()
+    kernel = kernels.fresh(kernels.weighted_sum)
+    compiled = torch.compile(lambda x, y: kernel({"x": x, "y": [y]}, (2.0, 3)), backend="eager")
+    x, y = torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True)
+    found = torch.autograd.grad(compiled(x, y).sum(), (x, y))
+    torch.testing.assert_close(found, (torch.full((6,), 2.0), torch.full((6,), 3.0)))
+
+
+@pytest.mark.parametrize("is_derived", [False, True], ids=["registered", "derived"])
+def test_transforms_of_something_else(is_derived: bool):
+    """A call with tensors that a transform does not know, while it runs."""
+    kernel = kernels.fresh(kernels.softmax) if is_derived else differentiable_softmax()
+    weight, x = torch.randn(4, 8, requires_grad=True), torch.randn(4, 8)
+    for _ in range(2):
+        found = torch.func.grad(lambda x: (x * kernel(weight)).sum())(x)
+        torch.testing.assert_close(found, torch.softmax(weight, 1).detach())
+
+
+def test_tensors_that_functions_hold_keep_their_gradients():
+    kernel = kernels.fresh(kernels.with_epilogue)
+    x, bias = torch.randn(6), torch.randn(6, requires_grad=True)
+
+    def add_bias(acc: torch.Tensor, tile: Any) -> torch.Tensor:
+        return acc + bias[tile]
+
+    for _ in range(2):
+        (found,) = torch.autograd.grad(kernel(x, add_bias).sum(), bias)
+        torch.testing.assert_close(found, torch.ones(6))
+
+
+def test_operators_of_derived_kernels_have_names_of_their_own():
+    """The backward of an operator, and the derived kernel, an operator where torch traces it."""
+    kernel = kernels.fresh(kernels.softmax)
+    x = torch.randn(4, 8)
+    name = kernel.operator((x,)).gradient.definition._name
+    backward = kernel._derived(kernel.bind((x,))).kernel
+    other = backward.operator((x, torch.softmax(x, 1))).definition._name
+    assert name != other

@@ -13,7 +13,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.compiler.specialization import Variant
-from tilesmith.frontend.containers import tensors_in
+from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.gradients.launch_node import (
     Bound,
     CompiledBackward,
@@ -42,7 +42,7 @@ _Key = tuple[Variant, frozenset[str], frozenset[str], "frozenset[str] | None"]
 
 
 class DerivedBackward:
-    """The backward of one bound kernel; made by ``derive_backward``."""
+    """The backward of one bound kernel; derived when it is first needed."""
 
     def __init__(self, bound: Bound, *, keeps_latest: bool = False) -> None:
         self.bound = bound
@@ -137,7 +137,7 @@ class DerivedBackward:
         """
         places = sorted(self.bound.written_arguments) if grad_written else []
         leaves = [
-            value.detach().clone() if place in places else _leaf(value)
+            map_tensors(value, (lambda t: t.detach().clone()) if place in places else _leaf)
             for place, value in enumerate(inputs)
         ]
         with torch.enable_grad():
@@ -151,9 +151,9 @@ class DerivedBackward:
             for output, grad in zip(outputs, grad_outputs)
             if grad is not None and output.requires_grad
         ]
-        changed = zip((leaves[place] for place in places), grad_written)
+        changed = zip(tensors_in([leaves[place] for place in places]), grad_written)
         pairs += [(leaf, grad) for leaf, grad in changed if grad is not None and leaf.requires_grad]
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        tensors = list(tensors_in(leaves))
         wanted = [leaf for leaf in tensors if leaf.requires_grad and leaf.is_leaf]
         found = torch.autograd.grad(
             [output for output, _ in pairs], wanted, [grad for _, grad in pairs], allow_unused=True
@@ -209,12 +209,5 @@ class DerivedBackward:
         return found if isinstance(found, tuple) else (found,)
 
 
-def _leaf(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().requires_grad_(value.is_floating_point())
-
-
-def derive_backward(bound: Bound, *, keeps_latest: bool = False) -> DerivedBackward:
-    """The backward of a bound kernel, derived when it is first needed."""
-    return DerivedBackward(bound, keeps_latest=keeps_latest)
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.is_floating_point())

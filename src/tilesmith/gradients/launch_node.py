@@ -22,6 +22,7 @@ from tilesmith.runtime.arguments import compile_reader
 from tilesmith.settings import Settings
 
 Launcher = Callable[..., None]
+Needs = tuple[bool, ...]
 _NUMBERS = itertools.count(1)
 """Of texts: two kernels may have one name."""
 
@@ -134,9 +135,6 @@ def _whole_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return base if is_all else None
 
 
-Needs = tuple[bool, ...]
-
-
 class LaunchForm:
     """What all launches of one trace have in common; finds things once that are the same in all."""
 
@@ -163,21 +161,19 @@ class LaunchForm:
         if not any(tensor.requires_grad for tensor in tensors):
             launch(*values)
             return
-        bases = [_whole_of(tensors[place]) for place in self.written]
         if any(tensors[place].requires_grad for place in self.written):
             self._refuse(tensors)
-        call = _LaunchCall(self, launch, values, [tensors[place].size() for place in self.written])
+        bases = [_whole_of(tensors[place]) for place in self.written]
         # Autograd follows views only through operations of its own: one of them is a copy.
-        if len({*map(id, bases)}) < len(bases) or any(base is None for base in bases):
-            call.is_copied = True
-            for place, copy in zip(self.written, _Launch.apply(call, *tensors)):
-                tensors[place].copy_(copy)
-            return
-        # It is told of the whole tensor where a view of all of it is written.
+        is_copied = len({*map(id, bases)}) < len(bases) or any(base is None for base in bases)
         marked = list(tensors)
-        for place, base in zip(self.written, bases):
+        """What it is told of: the whole tensor where a view of all of it is written."""
+        for place, base in zip(self.written, () if is_copied else bases):
             marked[place] = cast("torch.Tensor", base)
-        _Launch.apply(call, *marked)
+        sizes = [tensors[place].size() for place in self.written]
+        made = _Launch.apply((self, launch, values, sizes, is_copied), *marked)
+        for place, copy in zip(self.written, made if is_copied else ()):
+            tensors[place].copy_(copy)
 
     def _refuse(self, tensors: Sequence[torch.Tensor]) -> None:
         name = next(self.names[place] for place in self.written if tensors[place].requires_grad)
@@ -191,18 +187,6 @@ class LaunchForm:
         if needs not in self._records:
             self._records[needs] = _Record(self, needs)
         return self._records[needs]
-
-
-@dataclass
-class _LaunchCall:
-    """One launch on its way through autograd."""
-
-    form: LaunchForm
-    launch: Launcher
-    values: tuple[Any, ...]
-    sizes: Sequence[torch.Size]
-    """Of what is written, as the launch sees it."""
-    is_copied: bool = False
 
 
 class _Record:
@@ -228,11 +212,8 @@ class _Record:
 
     def _find_step(self, needs: Needs, given: Needs) -> _Step | None:
         form = self.form
-        wanted = frozenset(
-            name
-            for place, (name, need) in enumerate(zip(form.names, needs))
-            if need and place not in form.written
-        )
+        read = [place for place in range(len(needs)) if place not in form.written]
+        wanted = frozenset(form.names[place] for place in read if needs[place])
         there = frozenset(form.names[i] for i, is_there in zip(form.written, given) if is_there)
         made = self._choose(wanted, there) if wanted and there else None
         return _Step(self, made, wanted) if made is not None and made.source.gradients else None
@@ -276,25 +257,28 @@ class _Step:
         return found
 
 
+_Call = tuple[LaunchForm, Launcher, tuple[Any, ...], list[torch.Size], bool]
+"""A form, what launches with which values, sizes of what is written, whether that is copied."""
+
+
 class _Launch(torch.autograd.Function):
     """A launch as a node of autograd: written tensors depend on those that are read."""
 
     @staticmethod
-    def forward(ctx: Any, call: _LaunchCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Launch; what is written stays the same tensor."""
-        form = call.form
-        call.launch(*call.values)
+        form, launch, values, ctx.sizes, is_copied = call
+        launch(*values)
         written = [tensors[place] for place in form.written]
         ctx.set_materialize_grads(False)
-        if call.is_copied:
+        if is_copied:
             written = [tensor.clone() for tensor in written]
         else:
             ctx.mark_dirty(*written)
         record = ctx.record = form.record(ctx.needs_input_grad[1:])
         known = {**dict(enumerate(tensors)), **dict(zip(form.written, written))}
         ctx.save_for_backward(*[known[place] for place in record.saved])
-        ctx.numbers = form.read_numbers(*call.values)
-        ctx.sizes = call.sizes
+        ctx.numbers = form.read_numbers(*values)
         ctx.kinds = [(tensor.dtype, tensor.device) for tensor in written]
         return tuple(written)
 

@@ -13,9 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
-
-# The documented home of TorchDispatchMode, whatever the name of the module says.
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch.utils import _python_dispatch
 
 from tilesmith.frontend.tracing.tracer import find_tracer
 from tilesmith.ir.types import INT32_LIMIT
@@ -27,7 +25,8 @@ from tilesmith.jit.visible.profiling import is_profiled, observe
 from tilesmith.operators.gradient import needs_gradient, stands_for_another
 from tilesmith.runtime.calls.reader import ArgumentSignatures
 
-WATCHES, SLOW_WATCHES = (is_in_torch_dispatch_mode,), (torch.jit.is_tracing,)
+WATCHES = (getattr(_python_dispatch, "is_in_torch_dispatch_mode", lambda: False),)
+SLOW_WATCHES = (torch.jit.is_tracing,)
 """Whether torch records what happens: calls of kernels must then be seen as operators."""
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""

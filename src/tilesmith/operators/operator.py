@@ -41,8 +41,13 @@ class KernelOperator:
     """The operator ``tilesmith::name``; it returns the tensors that a call makes."""
 
     def __init__(
-        self, kernel: KernelHost, name: str, structure: Structure, outline: Outline
+        self,
+        kernel: KernelHost,
+        find_name: Callable[[str], str],
+        structure: Structure,
+        outline: Outline,
     ) -> None:
+        name = find_name(kernel.name)
         self.kernel = kernel
         self.structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
@@ -64,9 +69,10 @@ class KernelOperator:
         if kernel.gradient is not None and not written:
             self.gradient = RegisteredGradient(kernel, kernel.gradient, self)
         elif kernel.gradient is None and kernel.is_derived:
-            self.gradient = DerivedOperator(kernel, f"{name}_backward", structure, self)
+            self.gradient = DerivedOperator(kernel, find_name(f"{name}_backward"), structure, self)
         if self.gradient is not None and written:
-            self._functional = FunctionalOperator(self, f"{name}_functional", self.gradient)
+            functional = find_name(f"{name}_functional")
+            self._functional = FunctionalOperator(self, functional, self.gradient)
         elif self.gradient is not None:
             save = self.gradient.save
             self.definition.register_autograd(self.gradient.backward, setup_context=save)
@@ -352,4 +358,4 @@ def plan_operator(
 ) -> KernelOperator:
     """Make the operator for arguments of this structure; raises NoOperatorError."""
     outline = outline_call(kernel, structure.put_together(parts), parts.tensors)
-    return KernelOperator(kernel, find_name(kernel.name), structure, outline)
+    return KernelOperator(kernel, find_name, structure, outline)

@@ -12,7 +12,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import GradientDropped
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.trace import HostReturnedError
-from tilesmith.gradients.derived import DerivedBackward, derive_backward
+from tilesmith.gradients.derived import DerivedBackward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import Gradients, GraphHost
@@ -27,9 +27,7 @@ from tilesmith.operators.gradient import (
     stands_for_another,
 )
 from tilesmith.operators.graph_call import GraphCalls, process_calls
-from tilesmith.operators.operator import KernelOperator
-
-SEVERAL = "it has several launches"
+from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator
 
 
 class GraphKernel:
@@ -92,7 +90,9 @@ class GraphKernel:
         """
         bound = self._bound_alone(self.definition.arguments.unpack(args))
         if bound is None:
-            raise errors.AutodiffNotSupported(function=self.definition.name, reason=SEVERAL)
+            raise errors.AutodiffNotSupported(
+                function=self.definition.name, reason="it has several launches"
+            )
         return self._derived(bound).source
 
     def run_backward(self, args: tuple[Any, ...], *gradients: Gradients) -> Gradients:
@@ -106,7 +106,8 @@ class GraphKernel:
             return partial(self._on_shards.call, args)
         if is_traced():
             return partial(self._in_graphs.call, args)
-        if any(map(stands_for_another, tensors)):
+        # While a transform of torch.func runs, what host code makes has no memory either.
+        if any(map(stands_for_another, (*tensors, torch.empty(1, device="cpu")))):
             return partial(self._in_graphs.call_transformed, args)
         if not needs_gradient(tensors):
             return None
@@ -116,19 +117,27 @@ class GraphKernel:
             if self.gradient is None:
                 return None  # torch goes back through what host code does
             bound = None
-        run = self._found_recorded(args, bound)
-        if run is None and self.gradient is not None:
+        found = self._found_recorded(args, bound)
+        if found is None and self.gradient is not None:
             return partial(self._in_graphs.call, args)
+        run = None if found is None else partial(self._run_recorded, found)
         if bound is not None and (self.gradient is not None or not bound.written_arguments):
             bound.recorded = run  # found by native code from now on
         return None if run is None else partial(observe, self.definition.name, run, *args)
+
+    def _run_recorded(self, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except RuntimeError as error:
+            if NOT_IN_TRANSFORMS not in str(error):
+                raise
+        return self._in_graphs.call_transformed(args)
 
     def _found_recorded(self, args: tuple[Any, ...], bound: Any) -> Callable[..., Any] | None:
         """What runs calls like this one so that torch goes back through them, if anything does."""
         if self.gradient is not None:
             return self._in_graphs.recorded(args, bound)
-        written = None if bound is None else bound.written_arguments
-        check_gradients(self.definition, written, args)
+        check_gradients(self.definition, bound and bound.written_arguments, args)
         is_derived = bound is not None and self.definition.settings.missing_gradient == "derive"
         return self._derived(bound).call if is_derived else None
 
@@ -138,7 +147,7 @@ class GraphKernel:
 
     def _derived(self, bound: Any) -> DerivedBackward:
         if bound not in self._backwards:
-            self._backwards[bound] = derive_backward(bound)
+            self._backwards[bound] = DerivedBackward(bound)
         return self._backwards[bound]
 
 
@@ -149,7 +158,6 @@ def check_gradients(
 
     ``written``: positions of arguments; None of a kernel of several launches.
     """
-    is_derivable = written is not None
     wanted = list(_requiring(definition, args))
     for position, name, tensor in wanted:
         if position in (written or ()) and tensor.is_leaf:
@@ -158,7 +166,7 @@ def check_gradients(
     choice = definition.settings.missing_gradient
     if choice == "error":
         raise errors.GradientNotAvailable(function=function, argument=argument)
-    if choice == "warn" or (choice == "derive" and not is_derivable):
+    if choice == "warn" or (choice == "derive" and written is None):
         code = definition.fn.__code__
         loc = SourceLocation(code.co_filename, code.co_firstlineno, function)
         definition.warnings.warn(GradientDropped, loc=loc, function=function, argument=argument)
