@@ -24,7 +24,8 @@ def rope(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor)
     batch, q_heads, length, dim = q.size()
     q_heads, k_heads = hl.specialize(q_heads), hl.specialize(k.size(1))
     half = hl.specialize(dim) // 2
-    q_out, k_out = torch.empty_like(q), torch.empty_like(k)
+    # Contiguous, whatever views the inputs are: what comes next need not copy them.
+    q_out, k_out = (torch.empty(x.size(), dtype=x.dtype, device=x.device) for x in (q, k))
     wide = torch.promote_types(q.dtype, torch.float32)
     for tile_b, tile_s in hl.tile([batch, length]):
         cos_low, cos_high = cos[tile_s, :half].to(wide), cos[tile_s, half:].to(wide)

@@ -1,8 +1,9 @@
 """A transformer trained with kernels of the gallery, beside the same one in eager torch.
 
-``python -m examples.models.transformer --device cuda --steps 200`` trains it four times from the
-same parameters on the same tokens: eager, compiled, with our kernels, and these compiled; and once
-in fp64, which tells how far the others are from what is exact. It prints one table.
+``python -m examples.models.transformer --device cuda --steps 200`` trains it from the same
+parameters on the same tokens in eager mode, compiled, and compiled into CUDA graphs, each with
+functions of torch and with our kernels; and once in fp64, which tells how far the others are from
+what is exact. It prints one table.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from examples.rope import angles
 
 WARM_STEPS, TIMED_STEPS = 5, 5
 """Steps that are not timed, and how many are timed together."""
+PLAIN = "{}"
+MODES = {
+    PLAIN: None,
+    "torch.compile({})": "default",
+    "torch.compile({}), CUDA graphs": "reduce-overhead",
+}
+"""Ways to run a model, and the mode of ``torch.compile``."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +76,15 @@ class Block(nn.Module):
         """Rows ``[tokens, width]`` of the next layer."""
         operators, kind = self.operators, x.dtype
         rows = operators.norm(x, self.first_norm.to(kind))
-        q, k, v = self._heads(operators.product(rows, self.qkv.to(kind)))
-        q, k = operators.rotate(q, k, cos, sin)
-        found = operators.attend(q, k, v).transpose(1, 2).reshape(x.shape)
+        shape = self.shape
+        qkv = operators.product(rows, self.qkv.to(kind))
+        heads = qkv.view(shape.batch, shape.length, 3, shape.heads, -1)
+        found = operators.attend(heads, cos, sin).reshape(x.shape)
         x = x + operators.product(found, self.out.to(kind))
         rows = operators.norm(x, self.second_norm.to(kind))
         gate = operators.product(rows, self.gate.to(kind))
         up = operators.product(rows, self.up.to(kind))
         return x + operators.product(operators.gate(gate, up), self.down.to(kind))
-
-    def _heads(self, qkv: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Queries, keys and values, ``[batch, heads, length, d]`` each."""
-        shape = self.shape
-        parts = qkv.view(shape.batch, shape.length, 3, shape.heads, -1)
-        return parts.permute(2, 0, 3, 1, 4).unbind(0)
 
 
 class Transformer(nn.Module):
@@ -117,11 +120,11 @@ class Transformer(nn.Module):
         logits = self.operators.product(rows, self.head.to(self.kind))
         return self.operators.loss(logits, wanted)
 
-    def compile_parts(self) -> None:
+    def compile_parts(self, mode: str) -> None:
         """Compile blocks and head; equal blocks share what is compiled."""
         for block in self.blocks:
-            block.compile(fullgraph=True)
-        self.find_loss = torch.compile(self.find_loss, fullgraph=True)
+            block.compile(fullgraph=True, mode=mode)
+        self.find_loss = torch.compile(self.find_loss, fullgraph=True, mode=mode)
 
 
 def tokens_of_steps(shape: Shape, steps: int, device: str) -> Iterator[torch.Tensor]:
@@ -150,16 +153,17 @@ class Training:
 
 def train(model: Transformer, batches: Sequence[torch.Tensor]) -> Training:
     """Take one step of AdamW for each batch."""
-    optimizer = model.operators.optimizer(model.parameters())
+    optimizer = model.operators.optimizer(model.parameters(), model.kind, [model.table])
     losses: list[torch.Tensor] = []
     times: list[float] = []
     start = time.perf_counter()
     for step, tokens in enumerate(batches, 1):
+        torch.compiler.cudagraph_mark_step_begin()  # what the last step left may be overwritten
         loss = model(tokens)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.detach())
+        losses.append(loss.detach().clone())
         if step >= WARM_STEPS and (step - WARM_STEPS) % TIMED_STEPS == 0:
             if tokens.is_cuda:
                 torch.cuda.synchronize()
@@ -175,13 +179,13 @@ def train_anew(
     kind: torch.dtype,
     batches: Sequence[torch.Tensor],
     *,
-    is_compiled: bool = False,
+    mode: str | None = None,
 ) -> Training:
-    """Train a model from the first parameters."""
+    """Train a model from the first parameters; ``mode`` is ``torch.compile``'s, None for eager."""
     model = Transformer(shape, operators, kind).to(batches[0].device)
-    if is_compiled:
+    if mode is not None:
         torch.compiler.reset()
-        model.compile_parts()
+        model.compile_parts(mode)
     return train(model, batches)
 
 
@@ -213,12 +217,12 @@ def main() -> None:
     device = torch.cuda.get_device_name() if is_large else "CPU"
     print(f"{shape} on {device}, {kind}, torch {torch.__version__}", flush=True)
     trainings: dict[str, Training] = {}
+    modes = [title for title in MODES if title == PLAIN or not options.no_compile]
     for name, operators in (("eager", EAGER), ("ours", KERNELS)):
-        for is_compiled in (False, True)[: 1 if options.no_compile else 2]:
+        for form in modes if is_large else modes[:2]:
             start = time.perf_counter()
-            title = f"torch.compile({name})" if is_compiled else name
-            found = train_anew(shape, operators, kind, batches, is_compiled=is_compiled)
-            trainings[title] = found
+            title = form.format(name)
+            trainings[title] = train_anew(shape, operators, kind, batches, mode=MODES[form])
             print(f"{title}: {time.perf_counter() - start:.1f} s in all", flush=True)
     exact_steps = options.exact_steps or (20 if is_large else options.steps)
     exact = train_anew(shape, EAGER, torch.float64, batches[:exact_steps]).losses

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tilesmith.frontend.containers import tensors_in
-from tilesmith.gradients.derived import DerivedBackward, derive_backward
+from tilesmith.gradients.derived import DerivedBackward
 from tilesmith.jit.kernel import Kernel
 
 __all__ = ["backward"]
@@ -37,7 +37,7 @@ def backward(
     """
     args = kernel.normalize_args(*inputs)
     bound: Any = kernel.bind(inputs)
-    derived = derive_backward(bound)
+    derived = DerivedBackward(bound, keeps_latest=True)
     grads: list[Any] = list(grad_out) if isinstance(grad_out, (tuple, list)) else [grad_out]
     found = derived.run(args, grads)
     if autotune and derived.latest is not None:

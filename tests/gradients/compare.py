@@ -9,7 +9,7 @@ import torch
 
 from tests.examples.case import Args, Case, Size
 from tilesmith.frontend.containers import tensors_in
-from tilesmith.gradients.derived import DerivedBackward, derive_backward
+from tilesmith.gradients.derived import DerivedBackward
 
 
 def partial_size(case: Case) -> Size:
@@ -27,7 +27,7 @@ def is_float(arg: Any) -> bool:
 
 
 def derive(kernel: Any, args: Args) -> DerivedBackward:
-    return derive_backward(kernel.bind(args))
+    return DerivedBackward(kernel.bind(args))
 
 
 def floats_in(returned: Any) -> list[torch.Tensor]:

@@ -57,6 +57,30 @@ def two_launches(x: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def weighted_sum(tensors: dict[str, Any], weights: tuple[float, int]) -> torch.Tensor:
+    x, y = tensors["x"], tensors["y"][0]
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * weights[0] + y[tile] * weights[1]
+    return out
+
+
+def with_epilogue(x: torch.Tensor, epilogue: Any) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = epilogue(x[tile] * 2, tile)
+    return out
+
+
+def scale_some(x: torch.Tensor) -> torch.Tensor:
+    if x.numel() == 0:
+        return x.clone()
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * 2
+    return out
+
+
 def relu_epilogue(acc: torch.Tensor) -> torch.Tensor:
     return torch.relu(acc)
 

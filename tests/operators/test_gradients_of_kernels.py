@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -216,3 +218,132 @@ def test_several_launches_say_that_they_have_no_gradient(capsys: pytest.CaptureF
     kernel = kernels.fresh(kernels.two_launches)
     kernel(torch.rand(6, requires_grad=True))
     assert "WARNING[GradientDropped]" in capsys.readouterr().err
+
+
+def never(*args: Any) -> Any:
+    raise AssertionError("native code did not find it")
+
+
+def found_natively(kernel: Any) -> bool:
+    """From now on a call that native code does not find raises; False where there is none."""
+    native = kernel._finder._native
+    if native is not None:
+        native.anew = native.otherwise = never
+    return native is not None
+
+
+@pytest.mark.parametrize("is_derived", [False, True], ids=["registered", "derived"])
+def test_native_code_finds_calls_with_gradients(is_derived: bool):
+    kernel = kernels.fresh(kernels.softmax) if is_derived else differentiable_softmax()
+    x = torch.randn(5, 7, requires_grad=True)
+    kernel(x)
+    assert found_natively(kernel)
+    grad = torch.randn(5, 7)
+    (found,) = torch.autograd.grad(kernel(x), x, grad)
+    (wanted,) = torch.autograd.grad(torch.softmax(x, 1), x, grad)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_another_backward_replaces_one_that_was_used():
+    kernel = kernels.fresh(kernels.scale)
+    x = torch.randn(6, requires_grad=True)
+    for number in (None, 3.0, 4.0):
+        if number is not None:
+            kernel.register_backward(lambda ctx, grad, number=number: (grad * number, None))
+        for _ in range(2):
+            (found,) = torch.autograd.grad(kernel(x, 2.0).sum(), x)
+            torch.testing.assert_close(found, torch.full((6,), number or 2.0))
+
+
+def test_tensors_in_containers_keep_their_gradients():
+    kernel = kernels.fresh(kernels.weighted_sum)
+    x, y = torch.randn(6, requires_grad=True), torch.randn(6)
+    kernel({"x": x.detach(), "y": [y]}, (2.0, 3))
+    for _ in range(3):
+        (found,) = torch.autograd.grad(kernel({"x": x, "y": [y]}, (2.0, 3)).sum(), x)
+        torch.testing.assert_close(found, torch.full((6,), 2.0))
+    kernel.register_backward(lambda ctx, grad: ({"x": grad * 5, "y": [None]}, None))
+    for _ in range(3):
+        (found,) = torch.autograd.grad(kernel({"x": x, "y": [y]}, (2.0, 3)).sum(), x)
+        torch.testing.assert_close(found, torch.full((6,), 5.0))
+    assert found_natively(kernel)
+    assert kernel({"x": x, "y": [y]}, (2.0, 3)).requires_grad
+
+
+def test_without_native_code_gradients_in_containers_are_kept(monkeypatch: pytest.MonkeyPatch):
+    kernel = kernels.fresh(kernels.weighted_sum)
+    monkeypatch.setattr(type(kernel.definition), "find_reader", lambda self: None)
+    x, y = torch.randn(6, requires_grad=True), torch.randn(6)
+    kernel({"x": x.detach(), "y": [y]}, (2.0, 3))
+    for _ in range(3):
+        assert kernel({"x": x, "y": [y]}, (2.0, 3)).requires_grad
+        assert not kernel({"x": x.detach(), "y": [y]}, (2.0, 3)).requires_grad
+
+
+@pytest.mark.parametrize("is_derived", [False, True], ids=["registered", "derived"])
+def test_host_code_that_returns_at_once_has_gradients(is_derived: bool):
+    kernel = kernels.fresh(kernels.scale_some)
+    if not is_derived:
+        kernel.register_backward(lambda ctx, grad: grad * 2)
+    empty, x = torch.randn(0, requires_grad=True), torch.randn(4, requires_grad=True)
+    for _ in range(2):
+        (found,) = torch.autograd.grad(kernel(empty).sum(), empty)
+        assert found.shape == (0,)
+        (found,) = torch.autograd.grad(kernel(x).sum(), x)
+        torch.testing.assert_close(found, torch.full((4,), 2.0))
+
+
+def test_nothing_is_kept_alive():
+    kernel = kernels.fresh(kernels.softmax)
+    x = torch.randn(5, 7, requires_grad=True)
+
+    def go_back() -> weakref.ref[torch.Tensor]:
+        grad = torch.randn(5, 7)
+        kernel(x).backward(grad)
+        return weakref.ref(grad)
+
+    for _ in range(2):
+        watched = go_back()
+        gc.collect()
+        assert watched() is None
+
+
+def test_gradients_of_containers_in_graphs():
+    torch.compiler.reset()
+    kernel = kernels.fresh(kernels.weighted_sum)
+    compiled = torch.compile(lambda x, y: kernel({"x": x, "y": [y]}, (2.0, 3)), backend="eager")
+    x, y = torch.randn(6, requires_grad=True), torch.randn(6, requires_grad=True)
+    found = torch.autograd.grad(compiled(x, y).sum(), (x, y))
+    torch.testing.assert_close(found, (torch.full((6,), 2.0), torch.full((6,), 3.0)))
+
+
+@pytest.mark.parametrize("is_derived", [False, True], ids=["registered", "derived"])
+def test_transforms_of_something_else(is_derived: bool):
+    """A call with tensors that a transform does not know, while it runs."""
+    kernel = kernels.fresh(kernels.softmax) if is_derived else differentiable_softmax()
+    weight, x = torch.randn(4, 8, requires_grad=True), torch.randn(4, 8)
+    for _ in range(2):
+        found = torch.func.grad(lambda x: (x * kernel(weight)).sum())(x)
+        torch.testing.assert_close(found, torch.softmax(weight, 1).detach())
+
+
+def test_tensors_that_functions_hold_keep_their_gradients():
+    kernel = kernels.fresh(kernels.with_epilogue)
+    x, bias = torch.randn(6), torch.randn(6, requires_grad=True)
+
+    def add_bias(acc: torch.Tensor, tile: Any) -> torch.Tensor:
+        return acc + bias[tile]
+
+    for _ in range(2):
+        (found,) = torch.autograd.grad(kernel(x, add_bias).sum(), bias)
+        torch.testing.assert_close(found, torch.ones(6))
+
+
+def test_operators_of_derived_kernels_have_names_of_their_own():
+    """The backward of an operator, and the derived kernel, an operator where torch traces it."""
+    kernel = kernels.fresh(kernels.softmax)
+    x = torch.randn(4, 8)
+    name = kernel.operator((x,)).gradient.definition._name
+    backward = kernel._derived(kernel.bind((x,))).kernel
+    other = backward.operator((x, torch.softmax(x, 1))).definition._name
+    assert name != other

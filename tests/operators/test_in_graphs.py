@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -288,6 +290,7 @@ def test_export_and_load(strict: bool, tmp_path: Path):
     program = torch.export.export(_Scaled(), (torch.randn(8),), dynamic_shapes=dims, strict=strict)
     x = torch.randn(11)
     torch.testing.assert_close(program.module()(x), (x + 1) * 6)
+    assert "@" not in program.graph_module.code, "nothing of this process"
     lowered = nodes(program.run_decompositions().graph)
     assert sum("tilesmith.scale" in target for target in lowered) == 1
     path = tmp_path / "scaled.pt2"
@@ -309,3 +312,31 @@ def test_aot_inductor_packages_it(tmp_path: Path):
     path = torch._inductor.aoti_compile_and_package(program, package_path=tmp_path / "scaled.pt2")
     x = torch.randn(8)
     torch.testing.assert_close(torch._inductor.aoti_load_package(path)(x), (x + 1) * 6)
+
+
+TRAINING = """
+import torch
+from benchmarks.recorded_calls import registered_swiglu
+
+kernel = registered_swiglu()
+compiled = torch.compile(lambda gate, up: kernel(gate, up) * 2, fullgraph=True)
+gate, up = (torch.randn(4, 16, requires_grad=True) for _ in range(2))
+compiled(gate, up).sum().backward()
+(torch.nn.functional.silu(gate) * up * -2).sum().backward()
+torch.testing.assert_close(gate.grad, torch.zeros(4, 16), atol=1e-5, rtol=0)
+print("the same")
+"""
+
+
+@pytest.mark.full
+def test_another_process_compiles_the_same_graph_again(tmp_path: Path):
+    """What torch keeps of the first must not be used: operators of its backward are not there."""
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, "-c", TRAINING],
+            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "the same" in ended.stdout, ended.stderr

@@ -13,11 +13,10 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.compiler.specialization import Variant
-from tilesmith.frontend.containers import tensors_in
+from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.gradients.launch_node import (
     Bound,
     CompiledBackward,
-    LaunchCall,
     Launcher,
     LaunchForm,
 )
@@ -43,17 +42,20 @@ _Key = tuple[Variant, frozenset[str], frozenset[str], "frozenset[str] | None"]
 
 
 class DerivedBackward:
-    """The backward of one bound kernel; made by ``derive_backward``."""
+    """The backward of one bound kernel; derived when it is first needed."""
 
-    def __init__(self, bound: Bound) -> None:
+    def __init__(self, bound: Bound, *, keeps_latest: bool = False) -> None:
         self.bound = bound
+        self.call: Callable[..., Any] = bound.with_launcher(self._wrap)
+        """Runs the forward kernel so that autograd can go back through it."""
+        self._keeps_latest = keeps_latest
         self._made: dict[_Key, CompiledBackward] = {}
         self._planned: dict[_Key, CompiledBackward] = {}
         """For all results of a launch: what has to be saved, before it is known what will run."""
         self._single: dict[CompiledBackward, CompiledBackward] = {}
         self._second: dict[Any, DerivedBackward] = {}
         self.latest: tuple[Any, tuple[Any, ...]] | None = None
-        """The backward kernel that ran last, and its arguments."""
+        """The backward kernel that ran last, and its arguments, where they are to be kept."""
         self._guards: dict[Variant, Callable[..., bool] | None] = {}
         self._forms: dict[Variant, LaunchForm] = {}
 
@@ -116,14 +118,11 @@ class DerivedBackward:
         program = differentiate(function, wanted, given, saved, in_one_launch=in_one_launch)
         return CompiledBackward(write_kernel(program, _options(self.bound.definition.settings)))
 
-    def call(self, *args: Any) -> Any:
-        """Run the forward kernel so that autograd can go back through it."""
+    def _wrap(self, launch: Launcher) -> Launcher:
+        def run(*values: Any) -> None:
+            self._form(self.find_variant(values)).run(launch, values)
 
-        def wrap(launch: Launcher) -> Launcher:
-            return lambda *values: self._launch(launch, values)
-
-        with torch.enable_grad():
-            return self.bound.call_with(wrap, args)
+        return run
 
     def run(
         self,
@@ -138,10 +137,11 @@ class DerivedBackward:
         """
         places = sorted(self.bound.written_arguments) if grad_written else []
         leaves = [
-            value.detach().clone() if place in places else _leaf(value)
+            map_tensors(value, (lambda t: t.detach().clone()) if place in places else _leaf)
             for place, value in enumerate(inputs)
         ]
-        outputs = list(tensors_in(self.call(*leaves)))
+        with torch.enable_grad():
+            outputs = list(tensors_in(self.call(*leaves)))
         if len(grad_outputs) > len(outputs):
             reason = f"it gives {len(outputs)} tensors, and {len(grad_outputs)} gradients are given"
             name = self.bound.definition.name
@@ -151,9 +151,9 @@ class DerivedBackward:
             for output, grad in zip(outputs, grad_outputs)
             if grad is not None and output.requires_grad
         ]
-        changed = zip((leaves[place] for place in places), grad_written)
+        changed = zip(tensors_in([leaves[place] for place in places]), grad_written)
         pairs += [(leaf, grad) for leaf, grad in changed if grad is not None and leaf.requires_grad]
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        tensors = list(tensors_in(leaves))
         wanted = [leaf for leaf in tensors if leaf.requires_grad and leaf.is_leaf]
         found = torch.autograd.grad(
             [output for output, _ in pairs], wanted, [grad for _, grad in pairs], allow_unused=True
@@ -173,21 +173,11 @@ class DerivedBackward:
                 return variant
         return self.bound.specialization.default
 
-    def form(self, variant: Variant) -> LaunchForm:
+    def _form(self, variant: Variant) -> LaunchForm:
         """What launches of a trace have in common."""
         if variant not in self._forms:
-            names = self.bound.definition.split.captured
-            self._forms[variant] = LaunchForm(names, variant)
+            self._forms[variant] = LaunchForm(self, variant)
         return self._forms[variant]
-
-    def _launch(self, launch: Launcher, values: tuple[Any, ...]) -> None:
-        variant = self.find_variant(values)
-        call = LaunchCall(self, variant, launch, values)
-        if any(tensor.requires_grad for tensor in call.tensors):
-            call.check()
-            call.apply()
-        else:
-            launch(*values)
 
     def _in_one_launch(
         self, made: CompiledBackward, args: Sequence[Any]
@@ -208,7 +198,8 @@ class DerivedBackward:
         )
         if needs_graph and made.source.is_staged:
             made, args = self._in_one_launch(made, args)
-        self.latest = made.kernel, tuple(args)
+        if self._keeps_latest:
+            self.latest = made.kernel, tuple(args)
         if not needs_graph:
             found = made.kernel(*args)
         else:
@@ -218,12 +209,5 @@ class DerivedBackward:
         return found if isinstance(found, tuple) else (found,)
 
 
-def _leaf(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().requires_grad_(value.is_floating_point())
-
-
-def derive_backward(bound: Bound) -> DerivedBackward:
-    """The backward of a bound kernel, derived when it is first needed."""
-    return DerivedBackward(bound)
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.is_floating_point())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, cast
@@ -22,6 +22,7 @@ from tilesmith.runtime.arguments import compile_reader
 from tilesmith.settings import Settings
 
 Launcher = Callable[..., None]
+Needs = tuple[bool, ...]
 _NUMBERS = itertools.count(1)
 """Of texts: two kernels may have one name."""
 
@@ -56,8 +57,8 @@ class Bound(Protocol):
         """Positions of arguments whose memory it stores into."""
         ...
 
-    def call_with(self, wrap: Callable[[Launcher], Launcher], args: tuple[Any, ...]) -> Any:
-        """Run host code with something around the launcher."""
+    def with_launcher(self, wrap: Callable[[Launcher], Launcher]) -> Callable[..., Any]:
+        """Runs host code with something around the launcher."""
         ...
 
 
@@ -109,22 +110,23 @@ class Backwards(Protocol):
         """The same before it is known whether it will run; None where there is no derivative."""
         ...
 
-    def form(self, variant: Variant) -> LaunchForm:
-        """What launches of a trace have in common."""
-        ...
-
     def back_through(self, made: CompiledBackward, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run one."""
         ...
 
 
+_UNKNOWN: Any = object()
+
+
 def _whole_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor itself, or the one that it is another shape of; None of a part of one."""
-    base = tensor._base  # pyright: ignore[reportPrivateUsage]
+    # No public name tells it; without this one everything that is written may be a part.
+    base = getattr(tensor, "_base", _UNKNOWN)
     if tensor.requires_grad or base is None:
         return tensor
     is_all = (
-        not base.requires_grad
+        base is not _UNKNOWN
+        and not base.requires_grad
         and base.is_contiguous()
         and tensor.is_contiguous()
         and base.numel() == tensor.numel()
@@ -134,132 +136,149 @@ def _whole_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 class LaunchForm:
-    """What all launches of one trace have in common."""
+    """What all launches of one trace have in common; finds things once that are the same in all."""
 
-    def __init__(self, names: Sequence[str], variant: Variant) -> None:
-        trace = variant.trace
+    def __init__(self, derived: Backwards, variant: Variant) -> None:
+        self.derived, self.variant = derived, variant
+        trace, captured = variant.trace, derived.bound.definition.split.captured
         parameters = [p for p in trace.function.parameters if not p.is_zeroed]
-        self.sources = [parameter.source for parameter in parameters]
-        self.read = compile_reader(names, self.sources, trace.constants)
         accessed = {v for op in walk(trace.function.body) for v in op.operand_values()}
         tensors = [
             p for p in parameters if isinstance(p.value.type, TensorType) and p.value in accessed
         ]
+        self.numbers = [p.source for p in parameters if not isinstance(p.value.type, TensorType)]
         self.names = [p.value.name for p in tensors]
-        self.tensor_sources = [p.source for p in tensors]
+        self.sources = [p.source for p in tensors]
+        self.read_tensors = compile_reader(captured, self.sources, trace.constants)
+        self.read_numbers = compile_reader(captured, self.numbers, trace.constants)
         written = {value.name for value in written_tensors(trace.function)}
         self.written = [place for place, name in enumerate(self.names) if name in written]
+        self._records: dict[Needs, _Record] = {}
 
-
-class LaunchCall:
-    """One launch on its way through autograd."""
-
-    def __init__(
-        self, derived: Backwards, variant: Variant, launch: Launcher, values: tuple[Any, ...]
-    ) -> None:
-        self.derived = derived
-        self.variant = variant
-        self.launch = launch
-        self.values = values
-        form = derived.form(variant)
-        self.read = dict(zip(form.sources, form.read(*values)))
-        self.names, self.written = form.names, form.written
-        self.tensor_sources = form.tensor_sources
-        self.tensors: list[torch.Tensor] = [self.read[source] for source in form.tensor_sources]
-        bases = [_whole_of(self.tensors[place]) for place in self.written]
-        is_one = len({id(base) for base in bases}) < len(bases)
-        # Autograd follows views only through operations of its own: one of them is a copy.
-        self.is_copied = is_one or any(base is None for base in bases)
-        self.marked = self.tensors.copy()
-        """What autograd is told of: the whole tensor where a view of all of it is written."""
-        for place, base in zip(self.written, bases):
-            if base is not None and not self.is_copied:
-                self.marked[place] = base
-
-    def apply(self) -> None:
-        """Launch as a node of autograd."""
-        if not self.is_copied:
-            _Launch.apply(self, *self.marked)
+    def run(self, launch: Launcher, values: tuple[Any, ...]) -> None:
+        """Launch as a node of autograd, if it has to be one."""
+        tensors = self.read_tensors(*values)
+        if not any(tensor.requires_grad for tensor in tensors):
+            launch(*values)
             return
-        copies = cast("tuple[torch.Tensor, ...]", _Launch.apply(self, *self.tensors))
-        for place, copy in zip(self.written, copies):
-            self.tensors[place].copy_(copy)
+        if any(tensors[place].requires_grad for place in self.written):
+            self._refuse(tensors)
+        bases = [_whole_of(tensors[place]) for place in self.written]
+        # Autograd follows views only through operations of its own: one of them is a copy.
+        is_copied = len({*map(id, bases)}) < len(bases) or any(base is None for base in bases)
+        marked = list(tensors)
+        """What it is told of: the whole tensor where a view of all of it is written."""
+        for place, base in zip(self.written, () if is_copied else bases):
+            marked[place] = cast("torch.Tensor", base)
+        sizes = [tensors[place].size() for place in self.written]
+        made = _Launch.apply((self, launch, values, sizes, is_copied), *marked)
+        for place, copy in zip(self.written, made if is_copied else ()):
+            tensors[place].copy_(copy)
 
-    def check(self) -> None:
-        """Refuse what has no gradient as it is."""
-        for place in self.written:
-            if self.tensors[place].requires_grad:
-                name = self.names[place]
-                raise errors.AutodiffNotSupported(
-                    function=self.derived.bound.definition.name,
-                    reason=f"`{name}`, of which a gradient is wanted, is changed in place",
-                )
-
-
-@dataclass(frozen=True)
-class _Record:
-    """What going back through a launch needs, apart from tensors: those are autograd's to keep."""
-
-    derived: Backwards
-    variant: Variant
-    names: Sequence[str]
-    sources: Sequence[str]
-    written: Sequence[int]
-    numbers: Mapping[str, Any]
-    """Of the host, by launch expression."""
-    whole: CompiledBackward | None
-    """For all results; None where there is no derivative."""
-    wanted: frozenset[str]
-    saved: Sequence[int]
-    """Places of the tensors that are saved."""
-
-    @staticmethod
-    def of(call: LaunchCall, needs: Sequence[bool]) -> _Record:
-        """Find what has to be saved of a launch."""
-        written = frozenset(call.names[place] for place in call.written)
-        read = frozenset(name for name, need in zip(call.names, needs) if need) - written
-        whole = call.derived.planned(call.variant, read, written)
-        needed = whole.captured if whole is not None else ()
-        numbers = {s: v for s, v in call.read.items() if not isinstance(v, torch.Tensor)}
-        return _Record(
-            call.derived,
-            call.variant,
-            call.names,
-            call.tensor_sources,
-            call.written,
-            numbers,
-            whole,
-            read,
-            [place for place, source in enumerate(call.tensor_sources) if source in needed],
+    def _refuse(self, tensors: Sequence[torch.Tensor]) -> None:
+        name = next(self.names[place] for place in self.written if tensors[place].requires_grad)
+        raise errors.AutodiffNotSupported(
+            function=self.derived.bound.definition.name,
+            reason=f"`{name}`, of which a gradient is wanted, is changed in place",
         )
 
-    def choose(self, wanted: frozenset[str], given: frozenset[str]) -> CompiledBackward:
+    def record(self, needs: Needs) -> _Record:
+        """What launches keep whose tensors need these gradients."""
+        if needs not in self._records:
+            self._records[needs] = _Record(self, needs)
+        return self._records[needs]
+
+
+class _Record:
+    """What going back through launches of a form needs: which tensors, and the kernels for it."""
+
+    def __init__(self, form: LaunchForm, needs: Needs) -> None:
+        written = frozenset(form.names[place] for place in form.written)
+        read = frozenset(name for name, need in zip(form.names, needs) if need) - written
+        self.form = form
+        self.whole = form.derived.planned(form.variant, read, written)
+        """For all results; None where there is no derivative."""
+        needed = self.whole.captured if self.whole is not None else ()
+        self.saved = [place for place, source in enumerate(form.sources) if source in needed]
+        """Places of the tensors that are saved."""
+        self._steps: dict[tuple[Needs, Needs], _Step | None] = {}
+
+    def step(self, needs: Needs, given: Needs) -> _Step | None:
+        """What runs where these gradients are wanted and those cotangents are there; or nothing."""
+        key = needs, given
+        if key not in self._steps:
+            self._steps[key] = self._find_step(needs, given)
+        return self._steps[key]
+
+    def _find_step(self, needs: Needs, given: Needs) -> _Step | None:
+        form = self.form
+        read = [place for place in range(len(needs)) if place not in form.written]
+        wanted = frozenset(form.names[place] for place in read if needs[place])
+        there = frozenset(form.names[i] for i, is_there in zip(form.written, given) if is_there)
+        made = self._choose(wanted, there) if wanted and there else None
+        return _Step(self, made, wanted) if made is not None and made.source.gradients else None
+
+    def _choose(self, wanted: frozenset[str], given: frozenset[str]) -> CompiledBackward:
         """The backward kernel for some gradients, of those that what was saved is enough for."""
-        names = frozenset(self.names[i] for i in self.saved if i in self.written)
-        made = self.derived.compiled(self.variant, wanted, given, names)
-        there = {*self.numbers, *(self.sources[place] for place in self.saved)}
-        if self.whole is None or made.captured <= there:
-            return made
-        return self.whole
+        form = self.form
+        names = frozenset(form.names[i] for i in self.saved if i in form.written)
+        made = form.derived.compiled(form.variant, wanted, given, names)
+        there = {*form.numbers, *(form.sources[place] for place in self.saved)}
+        return made if self.whole is None or made.captured <= there else self.whole
+
+
+class _Step:
+    """One way back: a kernel, where its arguments come from and where its results go."""
+
+    def __init__(self, record: _Record, made: CompiledBackward, wanted: frozenset[str]) -> None:
+        form = record.form
+        self.made = made
+        self.num_places = len(form.names)
+        where = {(True, form.names[place]): (0, i) for i, place in enumerate(form.written)}
+        where |= {(False, source): (2, i) for i, source in enumerate(form.numbers)}
+        where |= {(False, form.sources[place]): (1, i) for i, place in enumerate(record.saved)}
+        arguments = made.source.arguments
+        self.arguments = [where[a.role is Role.COTANGENT, a.source] for a in arguments]
+        """Of each argument which of three lists it is in, cotangents, saved ones, numbers."""
+        self.cotangents = sorted({i for kind, i in self.arguments if kind == 0})
+        places = {source: i for i, source in enumerate(form.sources)}
+        self.places = [
+            places[source] if form.names[places[source]] in wanted else None
+            for source in made.source.gradients
+        ]
+
+    def run(self, derived: Backwards, lists: tuple[Sequence[Any], ...]) -> list[Any]:
+        """A gradient for each tensor of the launch."""
+        args = [lists[kind][number] for kind, number in self.arguments]
+        found: list[Any] = [None] * self.num_places
+        for place, result in zip(self.places, derived.back_through(self.made, args)):
+            if place is not None:
+                found[place] = result
+        return found
+
+
+_Call = tuple[LaunchForm, Launcher, tuple[Any, ...], list[torch.Size], bool]
+"""A form, what launches with which values, sizes of what is written, whether that is copied."""
 
 
 class _Launch(torch.autograd.Function):
     """A launch as a node of autograd: written tensors depend on those that are read."""
 
     @staticmethod
-    def forward(ctx: Any, call: LaunchCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Launch; what is written stays the same tensor."""
-        call.launch(*call.values)
-        written = [tensors[place] for place in call.written]
+        form, launch, values, ctx.sizes, is_copied = call
+        launch(*values)
+        written = [tensors[place] for place in form.written]
         ctx.set_materialize_grads(False)
-        if call.is_copied:
+        if is_copied:
             written = [tensor.clone() for tensor in written]
         else:
             ctx.mark_dirty(*written)
-        record = ctx.record = _Record.of(call, ctx.needs_input_grad[1:])
-        known = {**dict(enumerate(tensors)), **dict(zip(call.written, written))}
-        ctx.save_for_backward(*(known[place] for place in record.saved))
-        ctx.forms = [call.tensors[place].size() for place in call.written]
+        record = ctx.record = form.record(ctx.needs_input_grad[1:])
+        known = {**dict(enumerate(tensors)), **dict(zip(form.written, written))}
+        ctx.save_for_backward(*[known[place] for place in record.saved])
+        ctx.numbers = form.read_numbers(*values)
         ctx.kinds = [(tensor.dtype, tensor.device) for tensor in written]
         return tuple(written)
 
@@ -267,30 +286,19 @@ class _Launch(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Run the derived kernel for the gradients that are wanted."""
         record = cast("_Record", ctx.record)
-        names = record.names
-        read = [place for place in range(len(names)) if place not in record.written]
-        wanted = frozenset(names[i] for i in read if ctx.needs_input_grad[i + 1])
-        sizes = dict(zip(record.written, cast("list[torch.Size]", ctx.forms)))
-        given = {
-            names[i]: g.reshape(sizes[i]) for i, g in zip(record.written, grads) if g is not None
-        }
-        found: list[torch.Tensor | None] = [None] * len(names)
-        made = record.choose(wanted, frozenset(given)) if given and wanted else None
-        if made is not None and made.source.gradients:
-            saved = cast("tuple[torch.Tensor, ...]", ctx.saved_tensors)
-            known = dict(record.numbers)
-            for place, tensor in zip(record.saved, saved):
-                known[record.sources[place]] = tensor.reshape(sizes.get(place, tensor.size()))
-            for place, (dtype, device) in zip(record.written, ctx.kinds):
-                if names[place] not in given and made is record.whole:
-                    given[names[place]] = torch.zeros(sizes[place], dtype=dtype, device=device)
-            args = [
-                given[a.source] if a.role is Role.COTANGENT else known[a.source]
-                for a in made.source.arguments
-            ]
-            results = record.derived.back_through(made, args)
-            places = {source: i for i, source in enumerate(record.sources)}
-            for source, result in zip(made.source.gradients, results):
-                if names[places[source]] in wanted:
-                    found[places[source]] = result
-        return None, *found
+        form = record.form
+        step = record.step(ctx.needs_input_grad[1:], tuple(grad is not None for grad in grads))
+        if step is None:
+            return (None,) * (1 + len(form.names))
+        sizes = cast("list[torch.Size]", ctx.sizes)
+        cotangents = [None if g is None else g.reshape(size) for g, size in zip(grads, sizes)]
+        for number in step.cotangents:
+            if cotangents[number] is None:  # the kernel for all results runs
+                dtype, device = ctx.kinds[number]
+                cotangents[number] = torch.zeros(sizes[number], dtype=dtype, device=device)
+        forms = dict(zip(form.written, sizes))
+        saved = [
+            tensor.reshape(forms[place]) if place in forms else tensor
+            for place, tensor in zip(record.saved, ctx.saved_tensors)
+        ]
+        return None, *step.run(form.derived, (cotangents, saved, ctx.numbers))

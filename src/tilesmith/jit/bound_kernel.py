@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from tilesmith.jit.visible.description import DescribedBoundKernel
 from tilesmith.jit.visible.determinism import ordered_call
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
+from tilesmith.runtime.arguments import Launcher
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
@@ -62,6 +64,8 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
         """Run with the installed config and all arguments, none left to their defaults."""
+        self.recorded: Callable[..., Any] | None = None
+        """The same so that autograd goes back through it; None before the first such call."""
 
     @override
     def _with_caller(self, text: str) -> str:
@@ -72,14 +76,16 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         normal = self.config_spec.normalize(self.resolve(config))
         return self._executables.capture(normal, self.definition.arguments.complete(args))
 
-    def call_with(
-        self, wrap: Callable[[Callable[..., None]], Callable[..., None]], args: tuple[Any, ...]
-    ) -> Any:
-        """Run with something around the launcher, which host code is handed instead of it."""
-        self.ensure_config_exists(args)
-        assert self._active is not None
-        complete = self.definition.arguments.complete(args)
-        return self._executables.call_with(self._active, wrap, complete)
+    def with_launcher(self, wrap: Callable[[Launcher], Launcher]) -> Callable[..., Any]:
+        """Like ``call``, with something around the launcher, which host code gets instead of it."""
+        wrapped = functools.cache(lambda active: self._executables.wrapped(active, wrap))
+
+        def call(*args: Any) -> Any:
+            if self._active is None:
+                self.ensure_config_exists(args)
+            return wrapped(self._active)(*args)
+
+        return call
 
     def compile_config(
         self, config: ConfigLike = None, *, allow_print: bool = True

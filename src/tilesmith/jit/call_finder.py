@@ -13,20 +13,20 @@ from functools import partial
 from typing import Any
 
 import torch
-
-# The documented home of TorchDispatchMode, whatever the name of the module says.
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch.utils import _python_dispatch
 
 from tilesmith.frontend.tracing.tracer import find_tracer
 from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.specialization_key import INT32_RANGE
+from tilesmith.jit.specialization_key import INT32_RANGE, alias_pattern, tensors_of
 from tilesmith.jit.visible.profiling import is_profiled, observe
+from tilesmith.operators.gradient import needs_gradient, stands_for_another
 from tilesmith.runtime.calls.reader import ArgumentSignatures
 
-WATCHES, SLOW_WATCHES = (is_in_torch_dispatch_mode,), (torch.jit.is_tracing,)
+WATCHES = (getattr(_python_dispatch, "is_in_torch_dispatch_mode", lambda: False),)
+SLOW_WATCHES = (torch.jit.is_tracing,)
 """Whether torch records what happens: calls of kernels must then be seen as operators."""
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
@@ -37,6 +37,12 @@ MAX_FORMS = 256
 def is_traced() -> bool:
     """Whether torch records what happens just now, or device code of a kernel is traced."""
     return find_tracer() is not None or any(watch() for watch in (*WATCHES, *SLOW_WATCHES))
+
+
+def _is_special(*values: Any) -> bool:
+    """Whether tensors in values need a gradient, or stand for others."""
+    tensors = tensors_of(values)
+    return needs_gradient(tensors) or any(map(stands_for_another, tensors))
 
 
 def _find_nothing(*args: Any) -> None:
@@ -107,7 +113,8 @@ class CallFinder:
             if found is None or key in self._learned:
                 return  # the rules have changed meanwhile, or another thread was first
             # Of arguments that share storage the kernel knows; other calls need not pay for that.
-            if not (self._keys.is_alias_sensitive and call_keys.share_storage(args)):
+            pattern = alias_pattern(args) if self._keys.is_alias_sensitive else ()
+            if len(set(pattern)) == len(pattern):
                 self._add_form(args, found)
             self._learned.add(key)
 
@@ -129,7 +136,7 @@ class CallFinder:
 
     def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
-        is_readable = self._keys.are_forms and call_keys.is_readable(args)
+        is_readable = self._keys.are_forms and call_keys.is_readable(tuple(args))
         reader = self._definition.find_reader() if is_readable else None
         if reader is None:
             return False
@@ -162,7 +169,7 @@ class CallFinder:
         tests = " and ".join(f"type({name}) is t{i}" for i, name in enumerate(names))
         scope = self._keys.scope(types) | {f"t{i}": kind for i, kind in enumerate(types)}
         scope |= {"find_form": self._forms[types].get, "find_key": self._table.get}
-        scope |= {"otherwise": otherwise, "check": self._keys.check}
+        scope |= {"otherwise": otherwise, "check": self._keys.check, "is_special": _is_special}
         scope |= {"learned": self._learned, "learn": self._learn}
         scope |= {"is_traced": is_traced, "are_recorded": torch.is_grad_enabled}
         lines = [
@@ -193,6 +200,10 @@ class CallFinder:
             yield "    try:"
             yield f"        if {absent}: return None"
             yield "    except RuntimeError: return None"
+        plain = (*call_keys.PLAIN, torch.Tensor)
+        held = [name for name, kind in zip(names, types) if not issubclass(kind, plain)]
+        if held:
+            yield f"    if is_special({', '.join(held)}): return None"
 
     def _form_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
         position = self._position(types)
@@ -201,6 +212,6 @@ class CallFinder:
             yield f"        if known is not None and known[0]({', '.join(names)}): return known[1]"
 
     def _learn_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
-        if self._keys.are_forms and call_keys.first_tensor(types) is not None:
+        if self._keys.are_forms:
             yield "        if found is not None and key_of_call not in learned:"
             yield f"            learn(key_of_call, {', '.join(names)})"

@@ -5,7 +5,7 @@ Made by one generated expression per combination of argument types: every call p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -29,6 +29,8 @@ COMPARED = (bool, str, torch.dtype, torch.device, type(None))
 """Types whose values are part of the key."""
 PLAIN = (*COMPARED, int, float)
 """Types that hold nothing else; of integers the key has the width, of floats nothing."""
+_HELD = ("__closure__", "__defaults__", "__kwdefaults__")
+"""Where functions hold values of their own."""
 MAX_WRITTEN = 3
 """With more tensors that are written it is quicker to compare storages than bytes."""
 
@@ -42,11 +44,7 @@ class CallKeys:
         self._definition = definition
         self._user_key = user_key
         self._keys = KeyMaker(static_shapes=definition.settings.static_shapes)
-        self._extractors: Sequence[Callable[..., int]] = ()
-        self._is_alias_sensitive = False
-        self._reads_marks = False
-        """Whether tensors with sizes marked as static were seen: from then on all are asked."""
-        self._functions: dict[Types, Callable[..., Hashable]] = {}
+        self.reset()
 
     def key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""
@@ -103,8 +101,10 @@ class CallKeys:
 
     def reset(self) -> None:
         """Forget what was learned."""
-        self._extractors, self._is_alias_sensitive, self._reads_marks = (), False, False
-        self._functions = {}
+        self._extractors: Sequence[Callable[..., int]] = ()
+        self._is_alias_sensitive = self._reads_marks = False
+        # Marked as static are sizes: once such tensors were seen, all are asked.
+        self._functions: dict[Types, Callable[..., Hashable]] = {}
 
     def _compile(self, types: Types) -> Callable[..., Hashable]:
         names, key = self.expression(types)
@@ -182,10 +182,16 @@ def first_tensor(types: Sequence[type]) -> int | None:
     return next((i for i, kind in enumerate(types) if issubclass(kind, torch.Tensor)), None)
 
 
-def is_readable(args: Sequence[Any]) -> bool:
-    """Whether native code can tell arguments of this form from others."""
-    plain = (*PLAIN, torch.Tensor, torch.nn.Parameter)
-    return all(type(argument) in plain for argument in args)
+def is_readable(argument: Any) -> bool:
+    """Whether native code can tell an argument of this form from others."""
+    kind = type(argument)
+    if kind is dict:
+        return all(type(key) is str and is_readable(held) for key, held in argument.items())
+    if kind in (list, tuple):
+        return all(map(is_readable, argument))
+    if kind is FunctionType:
+        return not any(getattr(argument, held) for held in _HELD)
+    return kind in PLAIN or kind in (torch.Tensor, torch.nn.Parameter)
 
 
 def is_short(name: str) -> str:
@@ -247,7 +253,7 @@ def _function_tests(name: str, function: FunctionType, scope: dict[str, Any]) ->
     return [
         f"{name}.__code__ is {name}_code",
         f"{name}.__globals__ is {name}_globals",
-        *(f"not {name}.{held}" for held in ("__closure__", "__defaults__", "__kwdefaults__")),
+        *(f"not {name}.{held}" for held in _HELD),
     ]
 
 
@@ -284,12 +290,6 @@ def _num_bytes(tensor: torch.Tensor) -> int:
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     return (last + 1) * tensor.element_size()
-
-
-def share_storage(args: Iterable[Any]) -> bool:
-    """Whether two of the arguments are tensors over one storage."""
-    tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
-    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
 
 
 def storages_differ(names: Sequence[str]) -> str:

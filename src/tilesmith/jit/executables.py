@@ -92,6 +92,19 @@ class Executables:
         return known
 
     def _make_call(self, executable: Executable) -> Callable[..., Any]:
+        call = self._host_call(executable)
+
+        def call_watched(*args: Any) -> Any:
+            if self._is_watched:
+                return call(*args)
+            self._is_watched = True
+            host = self._specialization.calls.host_of(self._definition.split)
+            with HostWatch(self._definition.warnings, host.__code__, self._device):
+                return call(*args)
+
+        return call if self._is_watched else call_watched
+
+    def _host_call(self, executable: Executable) -> Callable[..., Any]:
         host = self._host
 
         def call(*args: Any) -> Any:
@@ -102,34 +115,26 @@ class Executables:
                 return host(executable.launch, *args)
 
         chosen = call_in_session if self._needs_session else call
-        calls = self._specialization.calls
-        run = partial(self.call_with, executable, calls.around)
-        chosen = calls.continued(self._definition.split, chosen, run)
-        return chosen if self._is_watched else self._watched(chosen)
+        continue_first = partial(self._continue_first, executable)
+        return self._specialization.calls.continued(self._definition.split, chosen, continue_first)
 
-    def _watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def call_watched(*args: Any) -> Any:
-            if self._is_watched:
-                return call(*args)
-            self._is_watched = True
-            host = self._specialization.calls.host_of(self._definition.split)
-            with HostWatch(self._definition.warnings, host.__code__, self._device):
-                return call(*args)
-
-        return call_watched
-
-    def call_with(
-        self,
-        executable: Executable,
-        wrap: Callable[[Launcher], Launcher],
-        args: tuple[Any, ...],
-        host: FunctionType | None = None,
+    def _continue_first(
+        self, executable: Executable, args: tuple[Any, ...], host: FunctionType
     ) -> Any:
-        """Run host code with something around the launcher at its launch point."""
-        launch = wrap(executable.launch)
+        """The call for which a trace has run host code before."""
+        launch = self._specialization.calls.around(executable.launch)
         launch.device = self._device  # type: ignore[attr-defined]
         with running_host(self._make_session(executable.config, executable.blocks)):
-            return (host or self._host)(launch, *args)
+            return host(launch, *args)
+
+    def wrapped(
+        self, executable: Executable, wrap: Callable[[Launcher], Launcher]
+    ) -> Callable[..., Any]:
+        """Runs host code with something around the launcher at its launch point."""
+        copy = Executable(executable.config, executable.runner)
+        copy.launch = wrap(lambda *values: executable.launch(*values))  # noqa: PLW0108 - the newest
+        copy.launch.device = self._device  # type: ignore[attr-defined]
+        return self._host_call(copy)
 
     def capture(self, config: Config, args: tuple[Any, ...]) -> CapturedLaunch:
         """What host code hands over under a config; nothing is launched, no argument changed."""

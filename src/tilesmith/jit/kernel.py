@@ -160,10 +160,13 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
 
     @override
     def _bound_alone(self, args: tuple[Any, ...]) -> BoundKernel | None:
-        if self.staged is not None:
-            return None
+        return self._bound(args) if self.staged is None else None
+
+    def _bound(self, args: tuple[Any, ...]) -> BoundKernel:
         with self._lock:
-            return self._find(args, None) or self._bind_new(args, None)
+            bound = self._find(args, None) or self._bind_new(args, None, is_called=True)
+            self._finder.add(args)
+            return bound
 
     def call_plainly(self, args: tuple[Any, ...]) -> Any:
         """Run with tensors that have memory, whoever traces."""
@@ -176,9 +179,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         if self.staged is not None:
             return self.staged.call(args)
         try:
-            with self._lock:
-                bound = self._find(args, None) or self._bind_new(args, None, is_called=True)
-                self._finder.add(args)
+            bound = self._bound(args)
         except HostReturnedError:
             return _run_host_alone(self.definition, args)
         return bound.call(*args)

@@ -165,9 +165,14 @@ def _tensors(
                 yield place, leaf
 
 
+def tensors_of(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
+    """All tensors in containers, and those that functions hold."""
+    return [tensor for _, tensor in _tensors(arguments, ("",) * len(arguments))]
+
+
 def has_marked_sizes(arguments: tuple[Any, ...]) -> bool:
     """Whether ``torch._dynamo.mark_static`` was called for a tensor among the arguments."""
-    return any(marked_sizes(tensor) for _, tensor in _tensors(arguments, ("",) * len(arguments)))
+    return any(map(marked_sizes, tensors_of(arguments)))
 
 
 def find_device(arguments: tuple[Any, ...]) -> torch.device | None:
@@ -234,10 +239,5 @@ def _has_memory(tensor: torch.Tensor) -> bool:
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:
     """Which tensors share storage: for each, the position of the first with the same memory."""
-    first: dict[int, int] = {}
-    pattern: list[int] = []
-    for _, leaf in leaves(arguments, ""):
-        if isinstance(leaf, torch.Tensor):
-            address = leaf.untyped_storage().data_ptr()
-            pattern.append(first.setdefault(address, len(pattern)))
-    return tuple(pattern)
+    addresses = [tensor.untyped_storage().data_ptr() for tensor in tensors_of(arguments)]
+    return tuple(map(addresses.index, addresses))

@@ -45,3 +45,19 @@ class Gradient:
 def needs_gradient(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether torch records calculations, and one with these tensors is to be recorded."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def stands_for_another(tensor: torch.Tensor) -> bool:
+    """Whether operators with a tensor are its own business, or it has no memory of its own."""
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
+        return False  # has a refusal of its own
+    if _dispatch_of(type(tensor)) is not _dispatch_of(torch.Tensor):
+        return True
+    try:
+        return tensor.numel() != 0 and tensor.untyped_storage().data_ptr() == 0
+    except RuntimeError:
+        return True
+
+
+def _dispatch_of(kind: Any) -> Any:
+    return kind.__torch_dispatch__

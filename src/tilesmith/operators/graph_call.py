@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -31,25 +32,50 @@ from tilesmith.operators.structure import NoOperatorError, Parts, Structure, tak
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
 
 
-class _RecordedCall(torch.autograd.Function):
-    """A call in eager mode: through torch's dispatcher it would cost several times as much.
+class RecordedCall:
+    """Calls of one structure in eager mode that autograd goes back through.
 
-    Takes the leaves of a call and, last, the call: numbers of inputs are those of leaves.
+    Not by way of torch's dispatcher: that would cost several times as much.
     """
+
+    def __init__(self, operator: KernelOperator, bound: Any) -> None:
+        self.operator = operator
+        self._bound = bound
+        """Has ``call``, which runs such calls; None: the kernel looks for it each time."""
+
+    def run(self, args: tuple[Any, ...]) -> Any:
+        """The result for tensors that have memory."""
+        bound = self._bound
+        return self.operator.kernel.run(args) if bound is None else bound.call(*args)
+
+    def __call__(self, *args: Any) -> Any:
+        """The result of a call."""
+        operator = self.operator
+        leaves = operator.leaves(args)
+        made = _RecordedCall.apply(*leaves, (self, args))
+        if operator.outline.is_plain:
+            return made
+        return result_of(
+            operator.outline.recipe, operator.structure.by_kind(leaves).tensors, _as_list(made)
+        )
+
+
+class _RecordedCall(torch.autograd.Function):
+    """Takes the leaves of a call and, last, the call: numbers of inputs are those of leaves."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Any:
         """Run the kernel and keep what the gradient needs."""
-        operator, args = inputs[-1]
-        result = operator.call_kernel(args)
-        ctx.operator = operator
-        operator.gradient.save_call(ctx, args, result)
-        return operator.returned(result)
+        call, args = inputs[-1]
+        result = call.run(args)
+        ctx.gradient = gradient = call.operator.gradient
+        gradient.save_call(ctx, args, result)
+        return call.operator.returned(result)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         """A gradient for each leaf."""
-        return *ctx.operator.gradient.backward(ctx, *gradients), None
+        return *ctx.gradient.backward(ctx, *gradients), None
 
 
 class _TransformedCall(torch.autograd.Function):
@@ -61,7 +87,7 @@ class _TransformedCall(torch.autograd.Function):
     def forward(*inputs: Any) -> Any:
         """Call the operator, one transform further inside."""
         *leaves, operator = inputs
-        made = _call_transformed(operator, operator.parts(leaves))
+        made = _call_transformed(operator, operator.structure.by_kind(leaves))
         return made[0] if len(made) == 1 else tuple(made)
 
     @staticmethod
@@ -77,21 +103,14 @@ class _TransformedCall(torch.autograd.Function):
         return *ctx.operator.gradient.backward(ctx, *gradients), None
 
 
-def _call_recorded(
-    operator: KernelOperator, parts: Parts, args: tuple[Any, ...]
-) -> list[torch.Tensor]:
-    """The tensors that a call in eager mode makes; autograd goes back through it."""
-    return _as_list(_RecordedCall.apply(*operator.in_order(parts), (operator, args)))
-
-
 def _call_transformed(operator: KernelOperator, parts: Parts) -> list[torch.Tensor]:
-    """The same under transforms of ``torch.func``."""
+    """The tensors that a call makes under transforms of ``torch.func``."""
     try:
         return operator(parts)
     except RuntimeError as error:
         if NOT_IN_TRANSFORMS not in str(error):
             raise
-    return _as_list(_TransformedCall.apply(*operator.in_order(parts), operator))
+    return _as_list(_TransformedCall.apply(*operator.structure.in_order(parts), operator))
 
 
 def _as_list(made: Any) -> list[torch.Tensor]:
@@ -137,6 +156,10 @@ class GraphCalls:
         self.kernel = kernel
         self.handle = handle
         """The kernel in graphs: its module and name, by which another process finds it."""
+        self._handle_here = f"{handle}@{uuid.uuid4().hex}"
+        """The same in graphs that stay here. torch keeps what it compiles for other processes, but
+        these lack operators that tracing makes, of a registered backward for one: they must not
+        find it."""
         self.plans = Plans()
         self._names = tuple(kernel.parameters)
         self._defaults = dict(defaults)
@@ -161,24 +184,24 @@ class GraphCalls:
         """The same with a value for each parameter."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
-        new = torch.ops.tilesmith.call(
-            parts.tensors, parts.integers, parts.floats, self.handle, text
-        )
+        handle = self.handle if torch.compiler.is_exporting() else self._handle_here
+        new = torch.ops.tilesmith.call(parts.tensors, parts.integers, parts.floats, handle, text)
         plan = getattr(self.plans, plan_name(text))
         if plan.outside is not None:
             return plan.outside(*values)
         return result_of(plan.recipe, parts.tensors, new)
 
-    def call_recorded(self, values: Sequence[Any]) -> Any:
-        """The result of a call in eager mode that autograd goes back through."""
+    def recorded(self, values: Sequence[Any], bound: Any) -> RecordedCall | None:
+        """What runs such calls in eager mode, so that autograd goes back through them.
+
+        None where only a graph can: a kernel that is no operator, one that writes or returns views.
+        """
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
         operator = self._planned(text, parts).operator
         if operator is None or operator.outline.written or operator.outline.num_views:
-            return self.call(values)
-        return result_of(
-            operator.outline.recipe, parts.tensors, _call_recorded(operator, parts, tuple(values))
-        )
+            return None
+        return RecordedCall(operator, bound)
 
     def call_transformed(self, values: Sequence[Any]) -> Any:
         """The result of a call with tensors that stand for others, as transforms make them."""
@@ -286,6 +309,7 @@ class ProcessCalls:
 
     def find(self, handle: str) -> GraphCalls:
         """The kernel of a handle; a graph from another process names its module."""
+        handle = handle.partition("@")[0]
         found = self._kernels.get(handle)
         if found is None:
             module, _, name = handle.partition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import torch
@@ -18,29 +19,39 @@ from tilesmith.operators.outline import (
     returned_tensors,
     views_in,
 )
-from tilesmith.operators.structure import (
-    SCHEMA_TYPES,
-    Parts,
-    Structure,
-    by_kind,
-    in_order,
-    take_apart,
-)
+from tilesmith.operators.structure import SCHEMA_TYPES, Parts, Structure
 
 NAMESPACE = "tilesmith"
 NOT_IN_TRANSFORMS = "functorch transforms"
 """In torch's error about operators that a transform differentiates, registered gradient or not."""
 
 
+@cache
+def _implementations() -> torch.library.Library:
+    return torch.library.Library(NAMESPACE, "FRAGMENT")
+
+
+def implement(name: str, run: Callable[..., Any]) -> None:
+    """Call a function itself on devices that have kernels: what torch puts around it takes 5 us."""
+    for device in ("CPU", "CUDA"):
+        _implementations().impl(name, run, device)
+
+
 class KernelOperator:
     """The operator ``tilesmith::name``; it returns the tensors that a call makes."""
 
     def __init__(
-        self, kernel: KernelHost, name: str, structure: Structure, outline: Outline
+        self,
+        kernel: KernelHost,
+        find_name: Callable[[str], str],
+        structure: Structure,
+        outline: Outline,
     ) -> None:
-        self._kernel = kernel
-        self._structure = structure
+        name = find_name(kernel.name)
+        self.kernel = kernel
+        self.structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
+        self._are_tensors = [SCHEMA_TYPES[kind] == "Tensor" for kind, _ in self._leaves]
         self.outline = outline
         written = self._written_names()
         self.definition = torch.library.custom_op(
@@ -51,15 +62,17 @@ class KernelOperator:
         )
         self.definition.register_fake(self.fake)
         self.definition.register_vmap(self._vmap)
+        implement(name, self.run)
         self.gradient: OperatorGradient | None = None
         """How its gradient is computed; None where it has none."""
         self._functional: FunctionalOperator | None = None
         if kernel.gradient is not None and not written:
             self.gradient = RegisteredGradient(kernel, kernel.gradient, self)
         elif kernel.gradient is None and kernel.is_derived:
-            self.gradient = DerivedOperator(kernel, f"{name}_backward", structure, self)
+            self.gradient = DerivedOperator(kernel, find_name(f"{name}_backward"), structure, self)
         if self.gradient is not None and written:
-            self._functional = FunctionalOperator(self, f"{name}_functional", self.gradient)
+            functional = find_name(f"{name}_functional")
+            self._functional = FunctionalOperator(self, functional, self.gradient)
         elif self.gradient is not None:
             save = self.gradient.save
             self.definition.register_autograd(self.gradient.backward, setup_context=save)
@@ -68,7 +81,7 @@ class KernelOperator:
         """The tensors that a call makes."""
         if self._functional is not None and needs_gradient(parts.tensors):
             return self._functional(parts)
-        made = self.definition(*self.in_order(parts))
+        made = self.definition(*self.structure.in_order(parts))
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []
@@ -78,16 +91,8 @@ class KernelOperator:
         made = self(parts)
         if self.outline.num_views == 0:
             return made
-        result, _ = self._kernel.run_host(self._structure.put_together(parts))
+        result, _ = self.kernel.run_host(self.structure.put_together(parts))
         return [*made, *views_in(result, self.outline)]
-
-    def in_order(self, parts: Parts) -> list[Any]:
-        """The arguments of the operator, of leaves sorted by kind."""
-        return in_order(self._leaves, parts)
-
-    def parts(self, leaves: Sequence[Any]) -> Parts:
-        """Leaves sorted by kind, of the arguments of the operator."""
-        return by_kind(self._leaves, leaves)
 
     def leaves(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """The arguments of the operator for arguments of the kernel.
@@ -95,10 +100,7 @@ class KernelOperator:
         Example:
             ``torch.library.opcheck(operator.definition, operator.leaves(args))``
         """
-        parts = Parts()
-        for value in args:
-            take_apart(value, parts)
-        return tuple(self.in_order(parts))
+        return tuple(self.structure.leaf_values(args))
 
     def schema_of_leaves(self) -> str:
         """The arguments as a schema has them, none of them written."""
@@ -117,38 +119,25 @@ class KernelOperator:
         result = returned if self.outline.num_new == 1 else f"({returned})"
         return f"({', '.join(listed)}) -> {result}"
 
-    def arguments(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], Parts]:
-        """The arguments of the kernel, and leaves sorted by kind."""
-        parts = self.parts(values)
-        return self._structure.put_together(parts), parts
-
-    def leaf_values(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """One value for each leaf, from one for each parameter of the kernel."""
-        return tuple(self._structure.leaf_values(values))
-
-    def _returned(self, made: list[torch.Tensor]) -> Any:
-        if self.outline.num_new == 0:
-            return None
-        return made[0] if self.outline.num_new == 1 else tuple(made)
-
-    def call_kernel(self, args: tuple[Any, ...]) -> Any:
-        """The kernel's result for tensors that have memory, with gradients left to autograd."""
-        return self._kernel.run(args)
+    def leaf_gradients(self, found: Sequence[Any]) -> tuple[Any, ...]:
+        """A gradient for each leaf, from one for each parameter of the kernel."""
+        pairs = zip(self.structure.leaf_values(found), self._are_tensors)
+        return tuple([given if is_tensor else None for given, is_tensor in pairs])
 
     def returned(self, result: Any) -> Any:
         """What the operator returns, of the kernel's result."""
-        return self._returned(made_tensors(result, self.outline))
+        if self.outline.is_plain:
+            return result
+        made = made_tensors(result, self.outline)
+        return tuple(made) if len(made) > 1 else next(iter(made), None)
 
     def run(self, *values: Any) -> Any:
         """Run the kernel on tensors that have memory; returns what the operator does."""
-        args, _ = self.arguments(values)
-        return self.returned(self._kernel.run(args))
+        return self.returned(self.kernel.run(self.structure.arguments(values)))
 
     def fake(self, *values: Any) -> Any:
         """What the operator returns, without launches."""
-        args, _ = self.arguments(values)
-        result, _ = self._kernel.run_host(args)
-        return self._returned(made_tensors(result, self.outline))
+        return self.returned(self.kernel.run_host(self.structure.arguments(values))[0])
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *values: Any) -> Any:
         """One call for each element of the batch; results are stacked."""
@@ -185,7 +174,7 @@ class FunctionalOperator:
 
     def __call__(self, parts: Parts) -> list[torch.Tensor]:
         """The tensors that a call makes; what it writes is changed."""
-        found = self.definition(*self._forward.in_order(parts))
+        found = self.definition(*self._forward.structure.in_order(parts))
         made = [found] if isinstance(found, torch.Tensor) else list(found)
         count = self._forward.outline.num_new
         for number, changed in zip(self._written, made[count:]):
@@ -193,14 +182,14 @@ class FunctionalOperator:
         return made[:count]
 
     def _run(self, *values: Any) -> Any:
-        parts = self._forward.parts(values)
+        parts = self._forward.structure.by_kind(values)
         for number in self._written:
             parts.tensors[number] = parts.tensors[number].clone()
-        made = self._forward.run(*self._forward.in_order(parts))
+        made = self._forward.run(*self._forward.structure.in_order(parts))
         return self._all(made, [parts.tensors[number] for number in self._written])
 
     def _fake(self, *values: Any) -> Any:
-        tensors = self._forward.parts(values).tensors
+        tensors = self._forward.structure.by_kind(values).tensors
         made = self._forward.fake(*values)
         return self._all(made, [torch.empty_like(tensors[number]) for number in self._written])
 
@@ -217,10 +206,6 @@ class OperatorGradient(Protocol):
         """Keep what ``backward`` needs."""
         ...
 
-    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
-        """The same with arguments and result of the kernel."""
-        ...
-
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient or None for each leaf, from those of the tensors that a call makes."""
         ...
@@ -234,10 +219,10 @@ class RegisteredGradient:
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Hand the arguments and the result of a call to what was registered."""
-        outline = self._forward.outline
-        args, parts = self._forward.arguments(inputs)
+        outline, given = self._forward.outline, self._forward.structure.by_kind(inputs).tensors
         made = [] if output is None else [output] if outline.num_new == 1 else list(output)
-        self._gradient.save(ctx, args, result_of(outline.recipe, parts.tensors, made))
+        result = result_of(outline.recipe, given, made)
+        self._gradient.save(ctx, self._forward.structure.arguments(inputs), result)
 
     def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
         """The same with arguments and result of the kernel."""
@@ -247,7 +232,7 @@ class RegisteredGradient:
         """What the registered function gives."""
         kernel = self._kernel
         found = self._gradient.of_parameters(ctx, gradients, kernel.name, len(kernel.parameters))
-        return self._forward.leaf_values(found)
+        return self._forward.leaf_gradients(found)
 
 
 class DerivedOperator:
@@ -270,10 +255,11 @@ class DerivedOperator:
         )
         self.definition.register_fake(self._fake)
         self.definition.register_vmap(self._vmap)
+        implement(name, self._run)
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep the arguments of a call."""
-        parts = by_kind(self._leaves, inputs)
+        parts = self._structure.by_kind(inputs)
         places = [i for i, (kind, _) in enumerate(self._leaves) if SCHEMA_TYPES[kind] == "Tensor"]
         for number in self._outline.written:
             if ctx.needs_input_grad[places[number]]:
@@ -285,17 +271,10 @@ class DerivedOperator:
         ctx.save_for_backward(*parts.tensors)
         ctx.numbers = parts.integers, parts.floats
 
-    def save_call(self, ctx: Any, args: tuple[Any, ...], result: Any) -> None:
-        """The same with arguments of the kernel."""
-        parts = Parts()
-        for value in args:
-            take_apart(value, parts)
-        self.save(ctx, tuple(in_order(self._leaves, parts)), result)
-
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient for each float tensor among the leaves."""
         parts = Parts(ctx.saved_tensors, *ctx.numbers)
-        found = iter(self.call(gradients, in_order(self._leaves, parts)))
+        found = iter(self.call(gradients, self._structure.in_order(parts)))
         tensors = iter(parts.tensors)
         return tuple(
             next(found) if SCHEMA_TYPES[kind] == "Tensor" and _is_float(next(tensors)) else None
@@ -312,18 +291,17 @@ class DerivedOperator:
         return _FirstDerivative.apply(*gradients, *leaves, self, len(gradients))
 
     def _run(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
-        parts = by_kind(self._leaves, values)
-        args = self._structure.put_together(parts)
         given = [None if number is None else gradients[number] for number in self._returned]
+        args = self._structure.arguments(values)
         found = self._kernel.run_backward(args, given, gradients[self._outline.num_new :])
         return [
             torch.zeros_like(tensor) if grad is None else grad.contiguous()
-            for tensor, grad in zip(parts.tensors, found)
+            for tensor, grad in zip(self._structure.by_kind(values).tensors, found)
             if _is_float(tensor)
         ]
 
     def _fake(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
-        tensors = by_kind(self._leaves, values).tensors
+        tensors = self._structure.by_kind(values).tensors
         return [
             torch.empty_like(t, memory_format=torch.contiguous_format)
             for t in tensors
@@ -380,4 +358,4 @@ def plan_operator(
 ) -> KernelOperator:
     """Make the operator for arguments of this structure; raises NoOperatorError."""
     outline = outline_call(kernel, structure.put_together(parts), parts.tensors)
-    return KernelOperator(kernel, find_name(kernel.name), structure, outline)
+    return KernelOperator(kernel, find_name, structure, outline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -64,6 +65,12 @@ class Outline:
     """Which tensors among the arguments it writes."""
     num_views: int = 0
     """How many views of arguments it returns: host code gives them, outside of the operator."""
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the result is what an operator returns: one new tensor, or a tuple of several."""
+        new = tuple((NEW, number) for number in range(self.num_new))
+        return self.recipe == (new[0] if len(new) == 1 else ("tuple", new or None))
 
 
 def outline_call(

@@ -8,10 +8,10 @@ make it, so they are plain loops over plain lists.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -28,14 +28,14 @@ class Parts:
     """What stands at the leaves of arguments, each kind in order."""
 
     def __init__(
-        self,
-        tensors: Sequence[Any] = (),
-        integers: Sequence[Any] = (),
-        floats: Sequence[Any] = (),
+        self, tensors: Sequence[Any] = (), integers: Sequence[Any] = (), floats: Sequence[Any] = ()
     ) -> None:
-        self.tensors = list(tensors)
-        self.integers = list(integers)
-        self.floats = list(floats)
+        self.tensors, self.integers, self.floats = list(tensors), list(integers), list(floats)
+
+    @property
+    def lists(self) -> tuple[list[Any], ...]:
+        """By the numbers of kinds."""
+        return self.tensors, self.integers, self.floats
 
 
 def take_call_apart(
@@ -94,24 +94,30 @@ class Structure:
         self.text = text
         self._form = ast.literal_eval(text)
         self._defaults = defaults
+        forms = self._form[1]
+        self._positions = [i for i, form in enumerate(forms) if isinstance(form, int)]
+        """Of parameters that are leaves."""
+        self._kinds = list(_leaves(self._form))
+        self._is_flat = len(self._kinds) == len(self._positions)
+        """Whether all leaves are parameters."""
 
     @property
     def refused(self) -> str | None:
         """The type of an argument that no operator can take."""
         return next(_refused(self._form), None)
 
-    def put_together(self, parts: Parts) -> tuple[Any, ...]:
+    def arguments(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
         """The arguments again."""
-        leaves = {
-            _TENSOR: iter(parts.tensors),
-            _INTEGER: iter(parts.integers),
-            _FLOAT: iter(parts.floats),
-        }
-        return cast("tuple[Any, ...]", self._built(self._form, leaves))
+        rest = iter(leaves)
+        return tuple([self._built(form, rest) for form in self._form[1]])
 
-    def _built(self, form: Any, leaves: dict[int, Iterator[Any]]) -> Any:
+    def put_together(self, parts: Parts) -> tuple[Any, ...]:
+        """The same of leaves sorted by kind."""
+        return self.arguments(self.in_order(parts))
+
+    def _built(self, form: Any, leaves: Iterator[Any]) -> Any:
         if isinstance(form, int):
-            return next(leaves[form])
+            return next(leaves)
         kind = form[0]
         if kind not in _CONTAINERS:
             return self._defaults[form[1]] if kind == "default" else _FIXED[kind](*form[1:])
@@ -119,6 +125,18 @@ class Structure:
         if kind == "dict":
             return dict(zip(form[1], items))
         return items if kind == "list" else tuple(items)
+
+    def by_kind(self, leaves: Sequence[Any]) -> Parts:
+        """Leaves sorted by kind."""
+        parts = Parts()
+        for kind, leaf in zip(self._kinds, leaves):
+            parts.lists[kind].append(leaf)
+        return parts
+
+    def in_order(self, parts: Parts) -> list[Any]:
+        """Leaves as they stand among the arguments."""
+        lists = [*map(iter, parts.lists)]
+        return [next(lists[kind]) for kind in self._kinds]
 
     def leaf_names(self, parameters: Sequence[str]) -> list[tuple[int, str]]:
         """The kind and a name of each leaf, in order."""
@@ -131,6 +149,8 @@ class Structure:
 
     def leaf_values(self, values: Sequence[Any]) -> list[Any]:
         """One value for each leaf, from one for each parameter; None is for all of its leaves."""
+        if self._is_flat:
+            return [values[position] for position in self._positions]
         found: list[Any] = []
         for value, form in zip(values, self._form[1]):
             _spread(value, form, found)
@@ -139,7 +159,7 @@ class Structure:
 
 def _spread(value: Any, form: Any, found: list[Any]) -> None:
     if isinstance(form, int):
-        found.append(value if form == _TENSOR else None)
+        found.append(value)
     elif form[0] in _CONTAINERS:
         held = value.values() if isinstance(value, dict) else value
         items = [None] * len(form[-1]) if held is None else list(held)
@@ -182,22 +202,3 @@ _FIXED: dict[str, Callable[..., Any]] = {
 
 SCHEMA_TYPES = {_TENSOR: "Tensor", _INTEGER: "SymInt", _FLOAT: "float"}
 """How a schema spells the type of a leaf."""
-
-
-def by_kind(structure: Sequence[tuple[int, str]], values: Sequence[Any]) -> Parts:
-    """Leaves in the order of a schema, sorted by kind."""
-    parts = Parts()
-    lists = {_TENSOR: parts.tensors, _INTEGER: parts.integers, _FLOAT: parts.floats}
-    for (kind, _), value in zip(structure, values):
-        lists[kind].append(value)
-    return parts
-
-
-def in_order(structure: Sequence[tuple[int, str]], parts: Parts) -> list[Any]:
-    """Leaves sorted by kind, in the order of a schema."""
-    lists = {
-        _TENSOR: iter(parts.tensors),
-        _INTEGER: iter(parts.integers),
-        _FLOAT: iter(parts.floats),
-    }
-    return [next(lists[kind]) for kind, _ in structure]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import functools
 import gc
 import itertools
 import sys
 import threading
+import time
+import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -133,10 +137,123 @@ def test_every_position_is_looked_at():
 
 def test_more_arguments_than_are_looked_at():
     forms = make_forms()
-    for count in (64, 65, 200):
-        args = tuple(torch.zeros(2) for _ in range(count))
-        forms.add(args, (), count)
-        assert forms(*args) == (count if count == 64 else None)
+    args = tuple(torch.zeros(2) for _ in range(64))
+    forms.add(args, (), "found")
+    assert forms(*args) == "found"
+    for more in ((*args, args[0]), (list(args) * 4,)):
+        with pytest.raises(RuntimeError, match="more arguments"):
+            forms.add(more, (), "more")
+        assert forms(*more) is None
+
+
+X = torch.zeros(2)
+CONTAINERS: list[Any] = [
+    [],
+    (),
+    {},
+    [X],
+    (X,),
+    {"a": X},
+    {"b": X},
+    {"a": X, "b": X},
+    {"b": X, "a": X},
+    [X, X],
+    [[X], X],
+    [X, [X]],
+    [[X, X]],
+    [1, X],
+    [1.0, X],
+    [torch.zeros(3)],
+    (0.5, 0.25),
+    (1, 2),
+    ("a", None),
+]
+
+
+def test_containers_count_by_what_they_hold():
+    for one, other in itertools.product(CONTAINERS, CONTAINERS):
+        forms = make_forms()
+        forms.add((one, 1), (), "same")
+        assert (forms(other, 1) == "same") is (one is other)
+        assert (forms(copy.copy(other), 2) == "same") is (one is other)
+
+
+def test_numbers_in_containers_count_like_others():
+    forms = make_forms()
+    forms.add(((0.5, 1), {"eps": 2.5, "tags": ["a"]}), (), "found")
+    assert forms((1.5, HIGH), {"eps": 0.0, "tags": ["a"]}) == "found"
+    assert forms((1.5, HIGH + 1), {"eps": 0.0, "tags": ["a"]}) is None
+    assert forms((1.5, 1), {"eps": 0.0, "tags": ["b"]}) is None
+    assert forms((1.5, 1), {1: 0.0, "tags": ["a"]}) is None
+
+
+def test_parameters_in_containers_are_tensors():
+    """The key of a container does not tell them apart either."""
+    forms = make_forms()
+    forms.add(([X, X],), (), "found")
+    assert forms([torch.nn.Parameter(X), X]) == "found"
+    assert forms([torch.zeros(2).as_subclass(Special), X]) is None
+
+
+class Special(torch.Tensor):
+    """Not one that native code reads."""
+
+
+def test_written_tensors_in_containers_must_not_overlap():
+    forms = make_forms()
+    memory = torch.empty(8)
+    forms.add(([torch.empty(2), torch.empty(2)], {"x": torch.empty(2)}), (0,), "apart")
+    first, second, third = memory[:2], memory[2:4], memory[4:6]
+    assert forms([first, second], {"x": third}) == "apart"
+    assert forms([first, first], {"x": third}) is None
+    assert forms([first, second], {"x": second}) is None
+    forms.clear()
+    forms.add(([torch.empty(2), torch.empty(2)], {"x": torch.empty(2)}), (1,), "apart")
+    assert forms([first, first], {"x": third}) == "apart", "only reads"
+    assert forms([first, second], {"x": second}) is None
+
+
+def test_a_list_that_holds_itself():
+    forms = make_forms()
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(RuntimeError, match="more arguments"):
+        forms.add((endless,), (), 1)
+    assert forms(endless) is None
+
+
+def test_containers_may_change_meanwhile():
+    """What a call reads is held, whatever another thread does to the list."""
+    forms = make_forms()
+    held = [torch.zeros(3)]
+    forms.add((held, 1), (), "found")
+
+    def empty_it() -> bool:
+        held.clear()
+        gc.collect()
+        return False
+
+    forms.watches = (empty_it,)
+    assert forms(held, 1) is None  # and does not touch what is gone
+
+
+def double(value: Any) -> Any:
+    return value * 2
+
+
+def test_functions_count_by_their_code():
+    forms = make_forms()
+    forms.add((double,), (), "found")
+    twin = types.FunctionType(double.__code__, double.__globals__)
+    assert forms(double) == forms(twin) == "found"
+    for other in (
+        lambda value: value * 2,
+        types.FunctionType(double.__code__, {}),
+        types.FunctionType(double.__code__, double.__globals__, "double", (1,)),
+        print,
+        functools.partial(double),
+    ):
+        assert forms(other) is None
 
 
 def test_tensors_that_cannot_be_read():
@@ -267,6 +384,37 @@ def test_what_is_found_is_run():
     forms.watches = ()
     forms.otherwise = lambda *args: Runs()
     assert forms.run(x, "a") == (x.data_ptr(), x.data_ptr(), ("a",))
+
+
+def test_calls_with_gradients_have_their_own_way():
+    result = Runs()
+    forms, x = make_running(result, is_read_once=True)
+    x.requires_grad_()
+    forms.are_recorded = torch.is_grad_enabled
+    result.recorded = None  # pyright: ignore
+    assert forms.run(x, 1) == ("anew", x, 1)
+    assert forms(x, 1) is None
+    result.recorded = lambda *args: ("recorded", *args)  # pyright: ignore
+    assert forms.run(x, 1) == ("recorded", x, 1)
+    assert forms.run(x, 1.5) == ("anew", x, 1.5)
+    assert forms(x, 1) is None, "what it gives is for calls without"
+    with torch.no_grad():
+        assert forms.run(x, 1)[2] == (1,)
+        assert forms(x, 1) is result
+    forms.is_observed, forms.observer = lambda: True, lambda call, *args: ("seen", call(*args))
+    time.sleep(1e-4)  # nobody was there just now
+    assert forms.run(x, 1) == ("seen", ("recorded", x, 1))
+    forms.watches = (lambda: True,)
+    assert forms.run(x, 1) == ("anew", x, 1)
+
+
+def test_tensors_in_lists_are_asked_for_gradients():
+    forms = make_forms()
+    x = torch.zeros(3)
+    forms.add(([x], 1), (), "found")
+    forms.are_recorded = lambda: True
+    assert forms([x], 1) == "found"
+    assert forms([x.clone().requires_grad_()], 1) is None
 
 
 def give_other_memory(tensor: torch.Tensor, *others: Any) -> None:

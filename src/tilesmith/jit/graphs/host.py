@@ -19,7 +19,6 @@ from tilesmith.schedule.config import Config
 _READING = frozenset({"load", "len", "print", "device_print"})
 """Functions that are given whole tensors and only read them."""
 
-
 Gradients = Sequence[torch.Tensor | None]
 
 
@@ -74,7 +73,9 @@ class GraphHost:
         written: list[torch.Tensor] = []
         staged = self._kernel.staged
         if staged is not None:
-            launches = [_stage_launch(kernel.definition, written) for kernel in staged.kernels]
+            stages = [kernel.definition for kernel in staged.kernels]
+            names = [(d.parameters, written_names(d.split.source)) for d in stages]
+            launches = [_Launch(given, changed, written) for given, changed in names]
             return staged.run(args, launches), written
         definition = self._kernel.definition
         split = definition.split
@@ -98,10 +99,6 @@ class _Launch:
         for name, value in zip(self._names, values):
             if name in self._changed:
                 self._written.extend(tensors_in(value))
-
-
-def _stage_launch(definition: KernelDefinition, written: list[torch.Tensor]) -> Callable[..., None]:
-    return _Launch(definition.parameters, written_names(definition.split.source), written)
 
 
 def _session(configs: Sequence[Config], device: Any) -> HostSession:

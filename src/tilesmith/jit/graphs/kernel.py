@@ -11,19 +11,23 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import GradientDropped
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.frontend.containers import tensors_in
-from tilesmith.gradients.derived import DerivedBackward, derive_backward
+from tilesmith.frontend.trace import HostReturnedError
+from tilesmith.gradients.derived import DerivedBackward
 from tilesmith.jit.call_finder import is_traced
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import Gradients, GraphHost
 from tilesmith.jit.shards.call import ShardedCalls, is_distributed
-from tilesmith.jit.specialization_key import leaves
+from tilesmith.jit.specialization_key import leaves, tensors_of
 from tilesmith.jit.visible.profiling import observe
-from tilesmith.operators.gradient import Backward, Gradient, SetupContext, needs_gradient
+from tilesmith.operators.gradient import (
+    Backward,
+    Gradient,
+    SetupContext,
+    needs_gradient,
+    stands_for_another,
+)
 from tilesmith.operators.graph_call import GraphCalls, process_calls
-from tilesmith.operators.operator import KernelOperator
-
-SEVERAL = "it has several launches"
+from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator
 
 
 class GraphKernel:
@@ -32,6 +36,7 @@ class GraphKernel:
     definition: KernelDefinition
     gradient: Gradient | None = None
     """How its gradient is computed."""
+    _bound_kernels: dict[Any, Any]
 
     def _join_graphs(self, host: GraphHost) -> None:
         """Begin anew: what graphs know of it was of another definition."""
@@ -73,6 +78,8 @@ class GraphKernel:
             return partial(self.register_backward, setup_context=setup_context)
         self.gradient = Gradient(backward, setup_context)
         self._in_graphs.forget()
+        for bound in self._bound_kernels.values():
+            bound.recorded = None
         return backward
 
     def backward_source(self, args: tuple[Any, ...] | list[Any]) -> str:
@@ -83,7 +90,9 @@ class GraphKernel:
         """
         bound = self._bound_alone(self.definition.arguments.unpack(args))
         if bound is None:
-            raise errors.AutodiffNotSupported(function=self.definition.name, reason=SEVERAL)
+            raise errors.AutodiffNotSupported(
+                function=self.definition.name, reason="it has several launches"
+            )
         return self._derived(bound).source
 
     def run_backward(self, args: tuple[Any, ...], *gradients: Gradients) -> Gradients:
@@ -92,24 +101,45 @@ class GraphKernel:
 
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
-        tensors = list(tensors_in(args))
+        tensors = tensors_of(args)
         if any(map(is_distributed, tensors)):
             return partial(self._on_shards.call, args)
         if is_traced():
             return partial(self._in_graphs.call, args)
-        if any(map(_stands_for_another, tensors)):
+        # While a transform of torch.func runs, what host code makes has no memory either.
+        if any(map(stands_for_another, (*tensors, torch.empty(1, device="cpu")))):
             return partial(self._in_graphs.call_transformed, args)
         if not needs_gradient(tensors):
             return None
+        try:
+            bound = self._bound_alone(args)
+        except HostReturnedError:
+            if self.gradient is None:
+                return None  # torch goes back through what host code does
+            bound = None
+        found = self._found_recorded(args, bound)
+        if found is None and self.gradient is not None:
+            return partial(self._in_graphs.call, args)
+        run = None if found is None else partial(self._run_recorded, found)
+        if bound is not None and (self.gradient is not None or not bound.written_arguments):
+            bound.recorded = run  # found by native code from now on
+        return None if run is None else partial(observe, self.definition.name, run, *args)
+
+    def _run_recorded(self, call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return call(*args)
+        except RuntimeError as error:
+            if NOT_IN_TRANSFORMS not in str(error):
+                raise
+        return self._in_graphs.call_transformed(args)
+
+    def _found_recorded(self, args: tuple[Any, ...], bound: Any) -> Callable[..., Any] | None:
+        """What runs calls like this one so that torch goes back through them, if anything does."""
         if self.gradient is not None:
-            return partial(self._in_graphs.call_recorded, args)
-        bound = self._bound_alone(args)
-        written = None if bound is None else bound.written_arguments
-        check_gradients(self.definition, written, args)
+            return self._in_graphs.recorded(args, bound)
+        check_gradients(self.definition, bound and bound.written_arguments, args)
         is_derived = bound is not None and self.definition.settings.missing_gradient == "derive"
-        if not is_derived:
-            return None
-        return partial(observe, self.definition.name, self._derived(bound).call, *args)
+        return self._derived(bound).call if is_derived else None
 
     def _bound_alone(self, args: tuple[Any, ...]) -> Any:
         """The kernel for these arguments; None where it has several launches."""
@@ -117,24 +147,8 @@ class GraphKernel:
 
     def _derived(self, bound: Any) -> DerivedBackward:
         if bound not in self._backwards:
-            self._backwards[bound] = derive_backward(bound)
+            self._backwards[bound] = DerivedBackward(bound)
         return self._backwards[bound]
-
-
-def _stands_for_another(tensor: torch.Tensor) -> bool:
-    """Whether operators with a tensor are its own business, or it has no memory of its own."""
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
-        return False  # has a refusal of its own
-    if _dispatch_of(type(tensor)) is not _dispatch_of(torch.Tensor):
-        return True
-    try:
-        return tensor.numel() != 0 and tensor.untyped_storage().data_ptr() == 0
-    except RuntimeError:
-        return True
-
-
-def _dispatch_of(kind: Any) -> Any:
-    return kind.__torch_dispatch__
 
 
 def check_gradients(
@@ -144,7 +158,6 @@ def check_gradients(
 
     ``written``: positions of arguments; None of a kernel of several launches.
     """
-    is_derivable = written is not None
     wanted = list(_requiring(definition, args))
     for position, name, tensor in wanted:
         if position in (written or ()) and tensor.is_leaf:
@@ -153,7 +166,7 @@ def check_gradients(
     choice = definition.settings.missing_gradient
     if choice == "error":
         raise errors.GradientNotAvailable(function=function, argument=argument)
-    if choice == "warn" or (choice == "derive" and not is_derivable):
+    if choice == "warn" or (choice == "derive" and written is None):
         code = definition.fn.__code__
         loc = SourceLocation(code.co_filename, code.co_firstlineno, function)
         definition.warnings.warn(GradientDropped, loc=loc, function=function, argument=argument)

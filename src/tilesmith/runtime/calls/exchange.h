@@ -80,6 +80,41 @@ static inline int read_tensor(PyObject *object, Tensor *tensor) {
     return tensor->num_axes > 0 && (tensor->sizes == NULL || tensor->strides == NULL) ? -1 : 0;
 }
 
+/* The arguments of a call; lists, tuples and dicts are each followed by what they hold. */
+
+enum { MAX_ARGUMENTS = 64, MAX_LEAVES = 128 };
+
+typedef struct {
+    PyObject *const *args;
+    Py_ssize_t num_args;
+    PyObject *const *objects; /* the arguments themselves, where none is a container */
+    Py_ssize_t count;
+    int are_too_many;      /* the objects are not all there are, and only arguments */
+    Py_ssize_t num_spread; /* how many of `spread` are in use, with a reference each */
+    PyObject *spread[MAX_LEAVES];
+} Leaves;
+
+int spread_argument(Leaves *leaves, PyObject *argument); /* not 0 where there is no more room */
+void spread_arguments(Leaves *leaves);
+
+static inline int is_container(PyObject *object) {
+    return PyTuple_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
+}
+
+static inline void find_leaves(Leaves *leaves, PyObject *const *args, Py_ssize_t count) {
+    Py_ssize_t num_plain = 0;
+    leaves->args = leaves->objects = args;
+    leaves->num_args = leaves->count = count;
+    leaves->num_spread = 0;
+    leaves->are_too_many = count > MAX_ARGUMENTS;
+    while (num_plain < count && !is_container(args[num_plain])) num_plain++;
+    if (num_plain < count && !leaves->are_too_many) spread_arguments(leaves);
+}
+
+static inline void release_leaves(Leaves *leaves) {
+    while (leaves->num_spread) Py_DECREF(leaves->spread[--leaves->num_spread]);
+}
+
 /* The tensors of a call as they were recognised, for the launch that belongs to it: host code in
    between is known to leave them as they are. Of this thread, until the call returns. */
 typedef struct {

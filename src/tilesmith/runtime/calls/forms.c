@@ -10,14 +10,14 @@
 #include <structmember.h>
 #include <time.h>
 
-enum { MAX_ARGUMENTS = 64 };
-
-typedef enum { ANY, EQUAL, SHORT, LONG, TENSOR } Test;
+typedef enum { ANY, EQUAL, SHORT, LONG, FUNCTION, LENGTH, KEYS, TENSOR } Test;
 
 typedef struct {
     PyTypeObject *type;
     Test test;
-    PyObject *value; /* of EQUAL */
+    PyObject *value;    /* of EQUAL and FUNCTION; a tuple of strings of KEYS */
+    Py_ssize_t length;  /* of LENGTH and KEYS */
+    int is_item;        /* held by a container, whose key does not tell classes of tensors apart */
     int is_written; /* from here on of TENSOR */
     Device device;
     Element element;
@@ -133,9 +133,49 @@ static int remember(Place *place, PyObject *object, const Rules *rules) {
         place->test = width_of(object, rules);
         return 0;
     }
+    if (PyFunction_Check(object)) {
+        place->test = FUNCTION;
+        place->value = Py_NewRef(object);
+        return 0;
+    }
+    if (PyDict_CheckExact(object)) {
+        place->test = KEYS;
+        place->length = PyDict_GET_SIZE(object);
+        place->value = PySequence_Tuple(object);
+        return place->value == NULL ? -1 : 0;
+    }
+    if (is_container(object)) {
+        place->test = LENGTH;
+        place->length = PySequence_Fast_GET_SIZE(object);
+        return 0;
+    }
     place->test = EQUAL;
     place->value = Py_NewRef(object);
     return 0;
+}
+
+static int holds_values(PyObject *function) {
+    return PyFunction_GET_CLOSURE(function) != NULL || PyFunction_GET_DEFAULTS(function) != NULL ||
+           PyFunction_GET_KW_DEFAULTS(function) != NULL;
+}
+
+/* Whether two functions are the same code over the same globals, and hold nothing of their own. */
+static int is_same_code(PyObject *function, PyObject *known) {
+    return PyFunction_GET_CODE(function) == PyFunction_GET_CODE(known) &&
+           PyFunction_GET_GLOBALS(function) == PyFunction_GET_GLOBALS(known) &&
+           !holds_values(function) && !holds_values(known);
+}
+
+/* Whether a dict has these strings for keys, in this order; comparing strings runs no other code. */
+static int has_keys(PyObject *dict, PyObject *keys) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, &value); i++) {
+        PyObject *known = PyTuple_GET_ITEM(keys, i);
+        if (!PyUnicode_CheckExact(key) || !PyUnicode_CheckExact(known)) return 0;
+        if (key != known && PyUnicode_Compare(key, known) != 0) return 0;
+    }
+    return 1;
 }
 
 static int fits_tensor(const Place *place, const Tensor *tensor, const Rules *rules) {
@@ -154,7 +194,9 @@ static int fits_tensor(const Place *place, const Tensor *tensor, const Rules *ru
 /* 1 if it fits, 0 if not, -1 with an exception if comparing fails. */
 static int fits_place(const Place *place, PyObject *object, const Tensor *tensor,
                       const Rules *rules) {
-    if (Py_TYPE(object) != place->type) return 0;
+    if (Py_TYPE(object) != place->type &&
+        !(place->is_item && place->test == TENSOR && is_tensor(object)))
+        return 0;
     switch (place->test) {
     case ANY:
         return 1;
@@ -163,6 +205,12 @@ static int fits_place(const Place *place, PyObject *object, const Tensor *tensor
     case SHORT:
     case LONG:
         return width_of(object, rules) == place->test;
+    case FUNCTION:
+        return is_same_code(object, place->value);
+    case LENGTH:
+        return PySequence_Fast_GET_SIZE(object) == place->length;
+    case KEYS:
+        return PyDict_GET_SIZE(object) == place->length && has_keys(object, place->value);
     case TENSOR:
         return fits_tensor(place, tensor, rules);
     }
@@ -185,9 +233,10 @@ static int are_apart(const Form *form, const Tensor *tensors) {
     return 1;
 }
 
-static int fits(const Form *form, PyObject *const *args, const Tensor *tensors, const Rules *rules) {
+static int fits(const Form *form, PyObject *const *leaves, const Tensor *tensors,
+                const Rules *rules) {
     for (Py_ssize_t i = 0; i < form->num_places; i++) {
-        int fitting = fits_place(&form->places[i], args[i], &tensors[i], rules);
+        int fitting = fits_place(&form->places[i], leaves[i], &tensors[i], rules);
         if (fitting != 1) return fitting;
     }
     return are_apart(form, tensors);
@@ -201,10 +250,10 @@ static int stands_for_another(const Tensor *tensor) {
     return 1;
 }
 
-static int read_all(PyObject *const *args, Py_ssize_t count, Tensor *tensors) {
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (is_tensor(args[i]) &&
-            (read_tensor(args[i], &tensors[i]) || stands_for_another(&tensors[i])))
+static int read_all(const Leaves *leaves, Tensor *tensors) {
+    for (Py_ssize_t i = 0; i < leaves->count; i++)
+        if (is_tensor(leaves->objects[i]) &&
+            (read_tensor(leaves->objects[i], &tensors[i]) || stands_for_another(&tensors[i])))
             return -1;
     return 0;
 }
@@ -226,13 +275,13 @@ typedef struct {
 } Forms;
 
 /* Borrowed, or NULL; exceptions only mean that these arguments are not for this type to judge. */
-static Form *find_form(Forms *self, PyObject *const *args, Py_ssize_t count, Tensor *tensors) {
-    if (self->count == 0 || count > MAX_ARGUMENTS) return NULL;
-    int is_read = read_all(args, count, tensors) == 0;
+static Form *find_form(Forms *self, const Leaves *leaves, Tensor *tensors) {
+    if (self->count == 0 || leaves->are_too_many) return NULL;
+    int is_read = read_all(leaves, tensors) == 0;
     for (Py_ssize_t step = 0; is_read && step < self->count; step++) {
         Py_ssize_t index = (self->latest + step) % self->count;
-        if (self->forms[index]->num_places != count) continue;
-        int fitting = fits(self->forms[index], args, tensors, &self->rules);
+        if (self->forms[index]->num_places != leaves->count) continue;
+        int fitting = fits(self->forms[index], leaves->objects, tensors, &self->rules);
         if (fitting < 0) break;
         if (fitting) {
             self->latest = index;
@@ -275,7 +324,8 @@ static int is_any_true(PyObject *callables) {
    which torch begins to trace takes several times as long. Asking costs more than a clock. */
 enum { MAX_AGE_NS = 20000 };
 
-typedef enum { FAILED = -1, PLAIN, SPECIAL, OBSERVED } Kind;
+/* What a call is beside a call: torch traces it, a profiler looks, gradients are wanted. */
+typedef enum { FAILED = -1, PLAIN = 0, TRACED = 1, OBSERVED = 2, RECORDED = 4 } Kind;
 
 static Kind ask_slowly(const Forms *self) {
     static _Thread_local int64_t last_no;
@@ -284,42 +334,36 @@ static Kind ask_slowly(const Forms *self) {
     int64_t time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     if (time_ns - last_no < MAX_AGE_NS) return PLAIN;
     int traced = is_any_true(self->slow_watches);
-    if (traced) return traced < 0 ? FAILED : SPECIAL;
+    if (traced) return traced < 0 ? FAILED : TRACED;
     int observed = self->is_observed ? is_true(self->is_observed) : 0;
     if (observed) return observed < 0 ? FAILED : OBSERVED;
     last_no = time_ns;
     return PLAIN;
 }
 
-static Kind find_gradients(const Forms *self, PyObject *const *args, Py_ssize_t count) {
-    if (self->are_recorded == NULL || self->are_recorded == Py_None) return 0;
+static Kind find_gradients(const Forms *self, const Leaves *leaves) {
+    if (self->are_recorded == NULL || self->are_recorded == Py_None) return PLAIN;
     int recorded = is_true(self->are_recorded);
     if (recorded != 1) return recorded;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        int required = is_tensor(args[i]) ? requires_grad(args[i]) : 0;
-        if (required) return required < 0 ? FAILED : SPECIAL;
+    for (Py_ssize_t i = 0; i < leaves->count; i++) {
+        int required = is_tensor(leaves->objects[i]) ? requires_grad(leaves->objects[i]) : 0;
+        if (required) return required < 0 ? FAILED : RECORDED;
     }
     return PLAIN;
 }
 
-/* Whether this is more than a call: torch traces it, or wants gradients; or a profiler looks. */
-static Kind kind_of(const Forms *self, PyObject *const *args, Py_ssize_t count) {
+static Kind kind_of(const Forms *self, const Leaves *leaves) {
     int watched = is_any_true(self->watches);
-    if (watched) return watched < 0 ? FAILED : SPECIAL;
+    if (watched) return watched < 0 ? FAILED : TRACED;
     Kind slow = self->slow_watches || self->is_observed ? ask_slowly(self) : PLAIN;
-    if (slow == FAILED || slow == SPECIAL) return slow;
-    Kind found = find_gradients(self, args, count);
-    return found == PLAIN ? slow : found;
+    if (slow == FAILED || slow == TRACED) return slow;
+    Kind found = find_gradients(self, leaves);
+    return found == FAILED ? FAILED : (Kind)(slow | found);
 }
 
-/* New reference to what was added, to None, or to what another way finds; NULL where that fails.
-   `*form` is the form that fits, where one does. */
-static PyObject *look_up(Forms *self, Kind kind, PyObject *const *args, size_t flags,
-                         PyObject *keywords, Tensor *tensors, Form **form) {
-    if (kind == FAILED) return NULL;
-    if (kind == SPECIAL) Py_RETURN_NONE;
-    *form = keywords ? NULL : find_form(self, args, PyVectorcall_NARGS(flags), tensors);
-    if (*form != NULL) return Py_NewRef((*form)->result);
+/* New reference to what another way finds; NULL where that fails. */
+static PyObject *look_elsewhere(Forms *self, PyObject *const *args, size_t flags,
+                                PyObject *keywords) {
     if (self->otherwise == NULL) { /* of no use any more: its references were cleared */
         PyErr_SetString(PyExc_RuntimeError, "these forms are being deleted");
         return NULL;
@@ -330,12 +374,32 @@ static PyObject *look_up(Forms *self, Kind kind, PyObject *const *args, size_t f
     return result;
 }
 
+/* New reference to what was added, to None where a call is more than one, or to what another way
+   finds; NULL where that fails. `*form` is the form that fits, where one does. */
+static PyObject *look_up(Forms *self, Kind kind, const Leaves *leaves, Tensor *tensors,
+                         Form **form) {
+    if (kind == FAILED) return NULL;
+    if (kind & TRACED) Py_RETURN_NONE;
+    *form = find_form(self, leaves, tensors);
+    if (*form != NULL) return Py_NewRef((*form)->result);
+    if (kind & RECORDED) Py_RETURN_NONE;
+    return look_elsewhere(self, leaves->args, (size_t)leaves->num_args, NULL);
+}
+
 static PyObject *forms_call(PyObject *object, PyObject *const *args, size_t flags,
                             PyObject *keywords) {
-    Tensor tensors[MAX_ARGUMENTS];
+    Forms *self = (Forms *)object;
+    Tensor tensors[MAX_LEAVES];
+    Leaves leaves;
     Form *form = NULL;
-    Kind kind = kind_of((Forms *)object, args, PyVectorcall_NARGS(flags));
-    return look_up((Forms *)object, kind, args, flags, keywords, tensors, &form);
+    if (keywords) return look_elsewhere(self, args, flags, keywords);
+    find_leaves(&leaves, args, PyVectorcall_NARGS(flags));
+    Kind kind = kind_of(self, &leaves);
+    PyObject *found = kind > 0 && kind & RECORDED
+                          ? Py_NewRef(Py_None)
+                          : look_up(self, kind, &leaves, tensors, &form);
+    release_leaves(&leaves);
+    return found;
 }
 
 _Thread_local const Reading *latest_reading;
@@ -356,63 +420,104 @@ static PyObject *run_observed(PyObject *observer, PyObject *function, PyObject *
     return run_with(observer, given, count + 1, NULL);
 }
 
-static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count) {
-    static PyObject *call_name;
-    Tensor tensors[MAX_ARGUMENTS];
-    Form *form = NULL;
+/* New reference to what runs a call: an attribute of what was found, else `anew`. */
+static PyObject *find_function(const Forms *self, PyObject *found, Kind kind) {
+    static PyObject *call_name, *recorded_name;
     if (call_name == NULL && (call_name = PyUnicode_InternFromString("call")) == NULL) return NULL;
-    Kind kind = kind_of(self, args, count);
-    PyObject *found = look_up(self, kind, args, (size_t)count, NULL, tensors, &form);
-    if (found == NULL) return NULL;
-    PyObject *function = found == Py_None ? Py_XNewRef(self->anew)
-                                          : PyObject_GetAttr(found, call_name);
-    PyObject *result = NULL;
-    if (function != NULL && found != Py_None && kind == OBSERVED && self->observer) {
-        result = run_observed(self->observer, function, args, count);
+    if (recorded_name == NULL &&
+        (recorded_name = PyUnicode_InternFromString("recorded")) == NULL)
+        return NULL;
+    PyObject *function = NULL;
+    if (found != Py_None) {
+        function = PyObject_GetAttr(found, kind & RECORDED ? recorded_name : call_name);
+        if (function != Py_None) return function; /* or NULL, with an exception */
         Py_DECREF(function);
-    } else if (function != NULL) {
-        Reading reading = {(uintptr_t)found, args, tensors, count};
-        int is_kept = form != NULL && form->is_read_once;
-        result = run_with(function, args, count, is_kept ? &reading : NULL);
-        Py_DECREF(function);
-    } else if (!PyErr_Occurred()) {
-        PyErr_SetString(PyExc_RuntimeError, "nothing runs calls that are not recognised");
     }
-    Py_DECREF(found);
+    if (self->anew == NULL)
+        PyErr_SetString(PyExc_RuntimeError, "nothing runs calls that are not recognised");
+    return Py_XNewRef(self->anew);
+}
+
+static PyObject *run_found(const Forms *self, PyObject *found, Kind kind, PyObject *const *args,
+                           Py_ssize_t count, const Reading *reading) {
+    PyObject *function = find_function(self, found, kind);
+    if (function == NULL) return NULL;
+    int is_observed = kind & OBSERVED && self->observer && function != self->anew;
+    PyObject *result = is_observed ? run_observed(self->observer, function, args, count)
+                                   : run_with(function, args, count, reading);
+    Py_DECREF(function);
     return result;
 }
 
-static int mark_written(Form *form, PyObject *positions) {
+static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count) {
+    Tensor tensors[MAX_LEAVES];
+    Leaves leaves;
+    Form *form = NULL;
+    PyObject *result = NULL;
+    find_leaves(&leaves, args, count);
+    Kind kind = kind_of(self, &leaves);
+    PyObject *found = look_up(self, kind, &leaves, tensors, &form);
+    if (found != NULL) {
+        Reading reading = {(uintptr_t)found, leaves.objects, tensors, leaves.count};
+        int is_kept = form != NULL && form->is_read_once;
+        result = run_found(self, found, kind, args, count, is_kept ? &reading : NULL);
+        Py_DECREF(found);
+    }
+    release_leaves(&leaves);
+    return result;
+}
+
+/* `starts` has for each argument the number of its first place. */
+static int mark_written(Form *form, PyObject *positions, const Py_ssize_t *starts,
+                        Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(positions); i++) {
         Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, i));
         if (position == -1 && PyErr_Occurred()) return -1;
-        if (position < 0 || position >= form->num_places) {
+        if (position < 0 || position >= count) {
             PyErr_SetString(PyExc_IndexError, "no argument has the position of a written one");
             return -1;
         }
-        form->places[position].is_written = form->places[position].test == TENSOR;
+        for (Py_ssize_t j = starts[position]; j < starts[position + 1]; j++)
+            form->places[j].is_written = form->places[j].test == TENSOR;
     }
     return 0;
 }
 
-static Form *make_form(PyObject *args, PyObject *written, PyObject *result, const Rules *rules) {
-    Py_ssize_t count = PyTuple_GET_SIZE(args);
-    size_t num_bytes = sizeof(Form) + (size_t)count * sizeof(Place);
+static Form *remember_all(const Leaves *leaves, PyObject *result, const Rules *rules) {
+    size_t num_bytes = sizeof(Form) + (size_t)leaves->num_spread * sizeof(Place);
     Form *form = PyMem_Calloc(1, num_bytes);
     if (form == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
     form->result = Py_NewRef(result);
-    for (; form->num_places < count; form->num_places++) {
-        PyObject *argument = PyTuple_GET_ITEM(args, form->num_places);
-        if (remember(&form->places[form->num_places], argument, rules)) {
-            form->num_places++; /* what it holds so far is given back too */
-            free_form(form);
+    while (form->num_places < leaves->num_spread) {
+        PyObject *leaf = leaves->spread[form->num_places];
+        if (remember(&form->places[form->num_places++], leaf, rules)) {
+            free_form(form); /* with what the last place holds so far */
             return NULL;
         }
     }
-    if (mark_written(form, written)) {
+    return form;
+}
+
+static Form *make_form(PyObject *args, PyObject *written, PyObject *result, const Rules *rules) {
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    Py_ssize_t starts[MAX_ARGUMENTS + 1] = {0};
+    Leaves leaves = {.num_spread = 0};
+    Form *form = NULL;
+    int are_few = count <= MAX_ARGUMENTS;
+    for (Py_ssize_t i = 0; are_few && i < count; i++) {
+        are_few = spread_argument(&leaves, PyTuple_GET_ITEM(args, i)) == 0;
+        starts[i + 1] = leaves.num_spread;
+    }
+    if (are_few) form = remember_all(&leaves, result, rules);
+    else PyErr_SetString(PyExc_RuntimeError, "more arguments than are looked at");
+    release_leaves(&leaves);
+    if (form == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++)
+        for (Py_ssize_t j = starts[i] + 1; j < starts[i + 1]; j++) form->places[j].is_item = 1;
+    if (mark_written(form, written, starts, count)) {
         free_form(form);
         return NULL;
     }
@@ -508,8 +613,8 @@ static PyMethodDef forms_methods[] = {
      "now on; tensors at the written positions must not overlap with others. Where they are read\n"
      "once, what runs them launches with tensors as they were when it was called."},
     {"run", (PyCFunction)(void (*)(void))forms_run, METH_FASTCALL,
-     "run(*args): what the attribute ``call`` of the result makes of the arguments; where there is\n"
-     "no result, what ``anew`` does."},
+     "run(*args): what the attribute ``call`` of the result makes of the arguments, or ``recorded``\n"
+     "where gradients are wanted; where there is no result, or None, what ``anew`` does."},
     {"clear", (PyCFunction)forms_forget, METH_NOARGS, "Forget all forms."},
     {NULL, NULL, 0, NULL},
 };

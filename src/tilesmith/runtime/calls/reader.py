@@ -29,7 +29,7 @@ from tilesmith.disk.entries import ObjectCache, object_key
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
-_SOURCES = ("tensor_reader.c", "forms.c", "layout.c", "function.c", "signs.c")
+_SOURCES = ("tensor_reader.c", "forms.c", "leaves.c", "layout.c", "function.c", "signs.c")
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 """Other classes of tensors may hide what they hold."""
