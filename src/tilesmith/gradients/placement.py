@@ -26,7 +26,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
@@ -270,23 +270,36 @@ def _splits_alike(first: Access, second: Access, arg: Value) -> bool:
     return False
 
 
-def find_overwriting(function: Function) -> Store | None:
-    """A store of floats whose elements a later turn, or another store, may overwrite."""
+@dataclass(frozen=True)
+class Overwriting:
+    """Stores that may not last: what comes later may store into the same elements."""
+
+    tensors: frozenset[Value] = frozenset()
+    loops: frozenset[Value] = frozenset()
+    """First arguments of the loops around such stores: their turns are undone in reverse order."""
+
+
+def find_overwriting(function: Function) -> Overwriting:
+    """Tensors of floats whose elements a later turn, or another store, may overwrite."""
     known = definitions(function.body)
+    stores: list[tuple[Store, tuple[Loop, ...]]] = []
+    tensors: set[Value] = set()
     for grid in function.body.ops:
         if not isinstance(grid, Grid):
             continue
         where = _surroundings(function, grid, known)
         apart = Iterations(grid, where.varying, known)
-        stores = list(_stores_in(grid.body, ()))
-        for store, loops in stores:
+        own = list(_stores_in(grid.body, ()))
+        stores += own
+        for store, loops in own:
             if not all(_moves_on(store, loop, where) for loop in loops):
-                return store
-        for (first, _), (second, _) in combinations(stores, 2):
+                tensors.add(store.tensor)
+        for (first, _), (second, _) in combinations(own, 2):
             (one,), (other,) = (find_accesses(op, known) for op in (first, second))
             if one.group == other.group and not is_disjoint(one, other, apart):
-                return second
-    return None
+                tensors |= {first.tensor, second.tensor}
+    around = [loop for store, loops in stores if store.tensor in tensors for loop in loops]
+    return Overwriting(frozenset(tensors), frozenset(loop.body.args[0] for loop in around))
 
 
 def _moves_on(store: Store, loop: Loop, where: Surroundings) -> bool:
@@ -297,9 +310,26 @@ def _moves_on(store: Store, loop: Loop, where: Surroundings) -> bool:
             continue
         wide = Dim.of(loop.blocks[axis]) if loop.blocks[axis] else None
         steps = [_varying_part(index, inside, where) for index in store.indices]
+        steps = [step and _by_position(step, arg, loop.blocks[axis], where) for step in steps]
         if not any(step is not None and _steps_with(step, arg, wide) for step in steps):
             return False
     return True
+
+
+def _by_position(form: AffineIndex, arg: Value, block: str, where: Surroundings) -> AffineIndex:
+    """The form with the position of a tile in place of its number: both tell turns apart."""
+
+    def is_number(value: Value) -> bool:
+        op = where.definitions.get(value)
+        is_quotient = isinstance(op, Elementwise) and op.fn == "floordiv" and op.args[0] is arg
+        size = where.definitions.get(op.args[1]) if is_quotient else None
+        fixed = where.sizes.get(block)
+        is_fixed = isinstance(size, Full) and fixed is not None and size.value == fixed
+        return is_fixed or (isinstance(size, BlockSize) and size.block == block)
+
+    if form.axis is not None:
+        return form
+    return replace(form, base=tuple((arg if is_number(v) else v, c) for v, c in form.base))
 
 
 def _steps_with(form: AffineIndex, arg: Value, wide: Dim | None) -> bool:

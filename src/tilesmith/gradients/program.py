@@ -22,6 +22,7 @@ from tilesmith.gradients.own_grids import (
 )
 from tilesmith.gradients.placement import (
     Mode,
+    Overwriting,
     Placement,
     find_overwriting,
     loads_of_written,
@@ -76,6 +77,12 @@ class BackwardProgram:
     handed: frozenset[Value] = frozenset()
     """Tensors that a first launch fills and a second one loads."""
 
+    @property
+    def consumed(self) -> set[Value]:
+        """Cotangents that are set to zero once they are used: of stores that others follow."""
+        stored = {op.tensor for op in walk(self.function.body) if isinstance(op, Store)}
+        return stored & {cotangent for _, cotangent in self.cotangents}
+
 
 def float_tensors(function: Function) -> list[Value]:
     """The tensors among the parameters that have gradients: of floats that sums can be made of."""
@@ -123,16 +130,17 @@ def differentiate(
         done = {value for one in settled for value in one.own_values()}
         active = find_active(function, inputs, values_of(maxima)) - done
         plans = plan_gradients(function, inputs, active)
-    kept = keep_states(function, active)
+    overwriting = find_overwriting(function)
+    kept = keep_states(function, active, overwriting.loops)
 
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
         names = _Names(kept.function)
         cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
         memory = _Gradients(cotangents, plans, names)
         loaded = {one.after: one for one in chosen}
-        return _reverse(kept, active, memory, loaded, settled)
+        return _reverse(kept, active, memory, loaded, settled, overwriting)
 
-    candidates = find_saved(kept.function, saved)
+    candidates = find_saved(kept.function, saved, overwriting.tensors)
     candidates += list(find_normalisers(kept.function, settled, candidates))
     candidates += make_normalisers(settled)
     best = choose_saved(candidates, derive, lambda program: program.function)
@@ -145,6 +153,7 @@ def _reverse(
     memory: _Gradients,
     saved: Mapping[Value, SavedValue],
     settled: Collection[SettledLoop],
+    overwriting: Overwriting,
 ) -> BackwardProgram:
     function = kept.function
     forward = Forward(
@@ -157,6 +166,7 @@ def _reverse(
         kept.tensors,
         saved,
         dict(pair for one in settled for pair in one.pairs()),
+        overwriting,
         reverse=reverse_op,
     )
     ops = function.body.ops
@@ -180,7 +190,9 @@ def _reverse(
 
 
 def _finish(program: BackwardProgram, *, in_one_launch: bool) -> BackwardProgram:
-    """The program with grids for factors."""
+    """The program with grids for factors; cotangents that change are read in their order."""
+    if program.consumed:
+        return program
     dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in program.buffers}
     made = with_own_grids(program.function, dtypes, in_one_launch=in_one_launch)
     function, stored, handed = made
@@ -234,10 +246,6 @@ def _check(function: Function, wanted: Collection[str]) -> None:
         waits = isinstance(op, (While, GroupBarrier)) and _has_effects(op)
         if waits:
             raise _refusal(function, "programs wait for each other", op.loc)
-    store = find_overwriting(function)
-    if store is not None:
-        reason = f"elements of `{store.tensor.name}` may be stored more than once"
-        raise _refusal(function, reason, store.loc)
 
 
 def _has_effects(op: Operation) -> bool:

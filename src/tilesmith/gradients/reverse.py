@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.gradients.additive import is_only_added_to
-from tilesmith.gradients.recurrences import load_state
+from tilesmith.gradients.recurrences import Recurrence, load_state
 from tilesmith.gradients.tape import Tape
 from tilesmith.gradients.terms import cotangent_type
 from tilesmith.gradients.tile_derivatives import TILE_DERIVATIVES
@@ -50,7 +50,10 @@ def _reverse_plain(tape: Tape, op: Operation) -> None:
 
 
 def _reverse_store(tape: Tape, op: Store | Atomic) -> None:
-    if not tape.is_active(op.value) or op.tensor in tape.forward.states:
+    if op.tensor in tape.forward.states:
+        return
+    is_consumed = isinstance(op, Store) and op.tensor in tape.forward.overwriting.tensors
+    if not tape.is_active(op.value) and not is_consumed:
         return
     if any(tape.forward.uses.get(result) for result in op.results):
         raise tape.refuse(op, "the previous values of an atomic are used")
@@ -64,7 +67,12 @@ def _reverse_store(tape: Tape, op: Store | Atomic) -> None:
     indices = tuple(map(tape.value, op.indices))
     loaded = tape.writer.create(Load, kind, tensor=grads, indices=indices, mask=mask)
     loaded.name = f"grad_{op.value.name or 'tile'}"
-    tape.add(op.value, tape.writer.cast(loaded, cotangent_type(op.value).dtype))
+    if tape.is_active(op.value):
+        tape.add(op.value, tape.writer.cast(loaded, cotangent_type(op.value).dtype))
+    if is_consumed:
+        # What was there before has no part in the result.
+        zeros = tape.writer.full(kind, 0.0)
+        tape.writer.effect(Store, tensor=grads, value=zeros, indices=indices, mask=mask)
 
 
 def _reverse_if(tape: Tape, op: If) -> None:
@@ -110,7 +118,7 @@ def _reverse_loop(tape: Tape, op: Loop) -> None:
     carried = enumerate(op.carried)
     kept = [i for i, v in carried if tape.is_active(v) and not is_only_added_to(op, i)]
     outer = _outer_active(tape, op)
-    if kept:
+    if kept or op.body.args[0] in tape.forward.overwriting.loops:
         _reverse_recurrence(tape, op, cotangents, kept, outer)
         return
     inits = tuple(map(tape.value, op.init))
@@ -173,8 +181,10 @@ def _reverse_recurrence(
     outer: Sequence[Value],
 ) -> None:
     found = tape.forward.recurrences.get(op.body.args[0])
+    if found is None and not kept:
+        found = Recurrence()
     if found is None or found.problem:
-        name = op.carried[kept[0]].name
+        name = op.carried[kept[0]].name if kept else ""
         subject = f"`{name}` is" if name else "values are"
         reason = f"{subject} carried from turn to turn"
         raise tape.refuse(op, f"{reason}, and {found.problem}" if found else reason)
@@ -210,4 +220,5 @@ def _reverse_recurrence(
 def _has_active_store(op: Operation, tape: Tape) -> bool:
     inner = (one for region in op.regions() for one in walk(region))
     stores = (one for one in inner if isinstance(one, (Store, Atomic)))
-    return any(tape.is_active(store.value) for store in stores)
+    consumed = tape.forward.overwriting.tensors
+    return any(tape.is_active(store.value) or store.tensor in consumed for store in stores)

@@ -26,7 +26,7 @@ INDENT = "    "
 NAMES_BY_FUNCTION = {
     "add": "total", "sub": "difference", "mul": "product", "div": "quotient", "exp": "powers",
     "exp2": "powers", "where": "chosen", "rsqrt": "inverse", "sqrt": "root", "neg": "negated",
-    "log": "logarithm", "eq": "hits", "lt": "below", "le": "below", "gt": "above", "ge": "above",
+    "log": "logarithm", "eq": "hits", "and": "mask", "or": "mask", "not": "mask", "lt": "below", "le": "below", "gt": "above", "ge": "above",
 }  # fmt: skip
 NAMES_BY_REDUCTION = {"sum": "total", "max": "peak", "min": "least", "prod": "product"}
 

@@ -9,17 +9,17 @@ from enum import Enum
 
 from tilesmith.gradients.placement import Mode
 from tilesmith.gradients.program import BackwardProgram, Buffer
-from tilesmith.gradients.recurrences import Extent, KeptState
+from tilesmith.gradients.recurrences import Bound, Extent, KeptState
 from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
 from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
 from tilesmith.gradients.stages import stores_of
-from tilesmith.ir.function import Function
+from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traversal import definitions
+from tilesmith.ir.ops.indexing import BlockSize, Full
+from tilesmith.ir.traversal import definitions, shape_symbols, walk
 from tilesmith.ir.types import ONE, TensorType, Value
 
 HEADER = "import torch\n\nimport tilesmith as helion\nimport tilesmith.language as hl\n\n\n"
@@ -84,7 +84,7 @@ class HostSizes:
             return Expressions(self._scope).text(end).code
         return str(LARGEST_UNKNOWN_BLOCK)
 
-    def count(self, end: Value, block: str) -> str:
+    def count(self, end: Bound, block: str) -> str:
         """How many tiles a loop has."""
         text = self.end(end, block)
         fixed = self._function.block(block).fixed
@@ -99,8 +99,10 @@ class HostSizes:
             return self.count(extent.end, extent.block)
         return self.end(extent.end)
 
-    def end(self, end: Value, block: str = "") -> str:
+    def end(self, end: Bound, block: str = "") -> str:
         """The end of a loop, as the loop itself has it."""
+        if not isinstance(end, Value):
+            return self._scope.extent(end)
         for name, (op, axis) in block_places(self._function):
             arg = op.body.args[axis]
             if op.ends[axis] is end and arg in self._scope.ends and block in ("", name):
@@ -167,7 +169,8 @@ class KernelText:
     def _decorator(self) -> list[str]:
         settings = [f"static_shapes={self._options.static_shapes}"]
         settings += [f"{key}={value}" for key, value in self._options.others]
-        if any(self._is_finished_on_host(buffer) for buffer in self._program.buffers):
+        is_computed = any(map(self._is_finished_on_host, self._program.buffers))
+        if is_computed or self._program.consumed:
             settings.append("ignore_warnings=[helion.exc.TensorOperationInWrapper]")
         return [f"@helion.kernel({', '.join(settings)})"]
 
@@ -202,8 +205,14 @@ class KernelText:
         self._arguments.append(Argument(name, role, source))
 
     def _name_tensors(self) -> None:
+        consumed = self._program.consumed
         for written, cotangent in self._program.cotangents:
             self._add(cotangent, Role.COTANGENT, written.name)
+            if cotangent in consumed:
+                given = self._scope.texts[cotangent].code
+                left = self._scope.identifiers.make(f"{given}_left")
+                self._host.append(f"{left} = {given}.clone()")
+                self._scope.texts[cotangent] = Text(left)
         needed = {parameter.value for parameter in self._program.function.parameters}
         needed |= {self._model_of(buffer, needed) for buffer in self._program.buffers}
         kept = {state.tensor for state in self._program.states}
@@ -268,6 +277,21 @@ class KernelText:
             bounds = f"{low}, {most}" if low > 1 else most
             self._host.append(f"{name} = hl.register_block_size({bounds})")
             self._scope.blocks[block] = name
+        for block in self._loose_blocks():
+            name = self._scope.identifiers.make(re.sub(r"^tile", "block", block.name))
+            most = block.high or block.extent or LARGEST_UNKNOWN_BLOCK
+            self._host.append(f"{name} = hl.register_block_size({block.low}, {most})")
+            self._scope.blocks[block.name] = name
+
+    def _loose_blocks(self) -> list[Block]:
+        """Tuned blocks that no loop steps by: numbers made with ``hl.arange`` have them."""
+        function = self._program.function
+        stepped = {block for block, _ in block_places(function)}
+        ops = list(walk(function.body))
+        used = {symbol for op in ops for symbol in shape_symbols(op)}
+        used |= {op.block for op in ops if isinstance(op, BlockSize)}
+        tuned = [block for block in function.blocks if block.fixed is None]
+        return [block for block in tuned if block.name in used - stepped]
 
     def _allocation(self, buffer: Buffer) -> str:
         there = {parameter.value for parameter in self._program.function.parameters}
