@@ -12,12 +12,14 @@ from dataclasses import replace
 
 from tilesmith.gradients.additive import is_only_added_to
 from tilesmith.gradients.recurrences import Recurrence, load_state
+from tilesmith.gradients.scans import as_scan_with, reverse_reduction, reverse_scan
 from tilesmith.gradients.tape import Tape
 from tilesmith.gradients.terms import cotangent_type
 from tilesmith.gradients.tile_derivatives import TILE_DERIVATIVES
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
+from tilesmith.ir.ops.reduction import ReduceKind, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import values_defined_in, values_used_by, walk
 from tilesmith.ir.types import Value
 
@@ -41,6 +43,15 @@ def reverse_op(tape: Tape, op: Operation) -> None:
 def _reverse_plain(tape: Tape, op: Operation) -> None:
     cotangents = [tape.take(result) for result in op.results]
     if all(g is None for g in cotangents):
+        return
+    if isinstance(op, Scan) and op.reduction is not ReduceKind.SUM:
+        reverse_scan(tape, as_scan_with(op), cotangents)
+        return
+    if isinstance(op, ScanWith):
+        reverse_scan(tape, op, cotangents)
+        return
+    if isinstance(op, ReduceWith):
+        reverse_reduction(tape, op, cotangents)
         return
     rule = TILE_DERIVATIVES.get(type(op))
     if rule is None or len(op.results) != 1 or cotangents[0] is None:

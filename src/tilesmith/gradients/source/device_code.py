@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.gradients.source.expressions import ALWAYS_IN_PLACE, Expressions
+from tilesmith.gradients.source.expressions import ALWAYS_IN_PLACE, Expressions, number
 from tilesmith.gradients.source.scope import Scope, TileName, tile_names
 from tilesmith.gradients.source.subscripts import Subscripts
-from tilesmith.gradients.source.texts import Text, call, listed
+from tilesmith.gradients.source.texts import Identifiers, Text, call, listed, returned
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, ScanWith
 from tilesmith.ir.types import Value
 
 WIDEST_IN_PLACE = 60
@@ -71,6 +71,8 @@ class DeviceCode:
 
     def __init__(self, scope: Scope, reversed_loops: Sequence[Value] = ()) -> None:
         self.lines: list[str] = []
+        self.functions: list[str] = []
+        """What elements are combined by."""
         self._scope = scope
         self._reversed = frozenset(reversed_loops)
         self._expressions = Expressions(scope)
@@ -93,6 +95,8 @@ class DeviceCode:
             self._write_if(op, depth)
         elif isinstance(op, (Store, Atomic)):
             self._say(op, depth, self._effect(op))
+        elif isinstance(op, (ScanWith, ReduceWith)):
+            self._write_combined(op, depth)
         elif isinstance(op, ALWAYS_IN_PLACE):
             return
         elif len(op.results) == 1:
@@ -103,6 +107,42 @@ class DeviceCode:
                 reason=f"`{op.name}` cannot be computed again",
                 loc=op.loc,
             )
+
+    def _write_combined(self, op: ScanWith | ReduceWith, depth: int) -> None:
+        """A call with a function of its own, which is written above the kernel."""
+        function = self._combination(op.combine)
+        xs = [self._expressions.whole(x).code for x in op.xs]
+        given = xs[0] if len(xs) == 1 else f"({', '.join(xs)})"
+        args = [function, given, f"dim={op.axis}"]
+        if isinstance(op, ReduceWith) and op.others is not None:
+            others = [number(other).code for other in op.others]
+            args.append(f"other={others[0] if len(others) == 1 else '(' + ', '.join(others) + ')'}")
+        if isinstance(op, ScanWith) and op.reverse:
+            args.append("reverse=True")
+        name = "hl.associative_scan" if isinstance(op, ScanWith) else "hl.reduce"
+        names = [
+            self._scope.identifiers.make(result.name or "running") if self._uses.count(result) else "_"
+            for result in op.results
+        ]
+        self._say(op, depth, f"{', '.join(names)} = {call(name, *args).code}")
+        self._scope.texts.update((v, Text(n)) for v, n in zip(op.results, names))
+
+    def _combination(self, combine: Region) -> str:
+        """The name of a function that combines elements."""
+        name = self._scope.identifiers.make("combine")
+        # Names of arguments are the function's own.
+        own = Identifiers()
+        for arg in combine.args:
+            self._scope.texts[arg] = Text(own.make(arg.name or "element"))
+        self._scope.elements.update(combine.args)
+        args = [f"{self._scope.texts[arg].code}: torch.Tensor" for arg in combine.args]
+        results = [self._expressions.text(value).code for value in combine.yielded]
+        kind = ", ".join(["torch.Tensor"] * len(results))
+        returns = kind if len(results) == 1 else f"tuple[{kind}]"
+        self.functions.append(
+            f"def {name}({', '.join(args)}) -> {returns}:\n{INDENT}return {returned(results)}\n"
+        )
+        return name
 
     def _text_of(self, op: Operation) -> Text:
         if isinstance(op, Load):

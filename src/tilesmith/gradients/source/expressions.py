@@ -98,7 +98,8 @@ class Expressions:
         if isinstance(op, Full):
             return True
         # Numbers are not as narrow as unsigned tiles, of which random numbers are made.
-        if value.tile.rank or value.tile.dtype.kind is ElementKind.UNSIGNED:
+        is_unsigned = value.tile.dtype.kind is ElementKind.UNSIGNED
+        if value.tile.rank or is_unsigned or value in self.scope.elements:
             return False
         if op is None or isinstance(op, (Full, BlockSize)):
             return True
@@ -201,15 +202,10 @@ class Expressions:
 
     def scan(self, op: Scan) -> Text:
         """``hl.cumsum`` and the like."""
-        if op.reduction not in (ReduceKind.SUM, ReduceKind.PROD):
-            raise errors.AutodiffNotSupported(
-                function=self.scope.function.name,
-                reason=f"running {op.kind} cannot be computed again",
-                loc=op.loc,
-            )
-        name = "hl.cumsum" if op.reduction is ReduceKind.SUM else "hl.cumprod"
         args = [self.whole(op.x).code, str(op.axis), *(["reverse=True"] if op.reverse else [])]
-        return call(name, *args)
+        if op.reduction in (ReduceKind.SUM, ReduceKind.PROD):
+            return call("hl.cumsum" if op.reduction is ReduceKind.SUM else "hl.cumprod", *args)
+        return call("hl.associative_scan", f"torch.{op.kind}imum", *args)
 
     def block_size(self, op: BlockSize) -> Text:
         """The size of a block."""

@@ -154,7 +154,8 @@ class KernelText:
         ]
         parameters = {p.value: p.source for p in self._program.forward.parameters}
         gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
-        text = HEADER + "\n".join(lines) + "\n"
+        functions = "".join(f"{function}\n\n" for function in code.functions)
+        text = HEADER + functions + "\n".join(lines) + "\n"
         is_staged = bool(second.ops)
         return BackwardSource(name, text, tuple(self._arguments), gradients, is_staged)
 
