@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from examples import (
     attention,
+    causal_attention,
     dot_compress,
     exp,
     geglu,
@@ -229,7 +230,13 @@ CASES: dict[str, Case] = {
     ),
     "causal_attention": Case(
         attention.causal_attention,
-        attention.Attention.apply,
+        causal_attention.CausalAttention.apply,
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+        matrices((64, 2048, 64), (4, 512, 64), 3),
+    ),
+    "causal_fwd": Case(
+        causal_attention.causal_fwd,
+        causal_attention.CausalAttention.apply,
         lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True),
         matrices((64, 2048, 64), (4, 512, 64), 3),
     ),

@@ -72,7 +72,11 @@ class DerivedBackward:
         function = variant.trace.function
         wanted = frozenset(value.name for value in float_tensors(function))
         given = frozenset(value.name for value in written_tensors(function))
-        return self.compiled(variant, wanted, given)
+        found = self.compiled(variant, wanted, given)
+        if not found.source.gradients:
+            reason = "no result depends on floats that have gradients"
+            raise errors.AutodiffNotSupported(function=function.name, reason=reason)
+        return found
 
     def compiled(
         self,

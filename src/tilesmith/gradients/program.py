@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
-from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.dtypes import I32
 from tilesmith.gradients.additive import (
     SettledLoop,
@@ -15,11 +15,7 @@ from tilesmith.gradients.additive import (
     settle_maxima,
 )
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
-from tilesmith.gradients.own_grids import (
-    StoredSum,
-    can_group,
-    group_rows,
-)
+from tilesmith.gradients.own_grids import StoredSum
 from tilesmith.gradients.placement import (
     Mode,
     Overwriting,
@@ -31,6 +27,7 @@ from tilesmith.gradients.placement import (
 from tilesmith.gradients.products import reduce_to_lowest_terms
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reverse import reverse_op
+from tilesmith.gradients.row_groups import can_group, group_rows
 from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.stages import with_own_grids
@@ -238,7 +235,7 @@ def _check(function: Function, wanted: Collection[str]) -> None:
         is_tiny = isinstance(kind, TensorType) and kind.dtype.is_float and kind.dtype.bits <= BYTE
         if is_tiny and parameter.value.name in wanted:
             reason = f"`{parameter.value.name}` has elements of {kind.dtype.name}"
-            raise _refusal(function, reason, parameter.value.loc)
+            raise _refusal(function, reason, first_access(function, parameter.value.name))
     for load in loads_of_written(function):
         reason = f"`{load.tensor.name}` is read and written by the same kernel"
         raise _refusal(function, reason, load.loc)
@@ -246,6 +243,14 @@ def _check(function: Function, wanted: Collection[str]) -> None:
         waits = isinstance(op, (While, GroupBarrier)) and _has_effects(op)
         if waits:
             raise _refusal(function, "programs wait for each other", op.loc)
+
+
+def first_access(function: Function, name: str) -> SourceLocation:
+    """Where a tensor is written first, or else read."""
+    found = [op for op in walk(function.body) if isinstance(op, (Load, Store, Atomic))]
+    own = [op for op in found if op.tensor.name == name]
+    own.sort(key=lambda op: isinstance(op, Load))
+    return own[0].loc if own else UNKNOWN
 
 
 def _has_effects(op: Operation) -> bool:

@@ -1,8 +1,8 @@
 """The adjoint of running combinations: a scan the other way, of linear maps.
 
 Each result is ``y[t] = f(y[t - 1], x[t])``. Its cotangent is that of its uses and, by the slope of
-``f`` on its left side, that of the next result: ``l[t] = g[t] + a[t + 1] * l[t + 1]``. Such maps are
-combined like any other elements, from the last to the first. A reduction is the last result.
+``f`` on its left side, that of the next result: ``l[t] = g[t] + a[t + 1] * l[t + 1]``. Such maps
+are combined like other elements, from the last to the first. A reduction is the last result.
 """
 
 from __future__ import annotations
@@ -160,7 +160,9 @@ class _Adjoint:
         )
         return list(results[len(matrix) :])
 
-    def _dotted(self, slopes: Sequence[Value | None], whole: Sequence[Value], zeros: Value) -> Value:
+    def _dotted(
+        self, slopes: Sequence[Value | None], whole: Sequence[Value], zeros: Value
+    ) -> Value:
         total: Value | None = None
         for slope, one in zip(slopes, whole):
             if slope is not None:

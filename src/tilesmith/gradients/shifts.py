@@ -96,9 +96,6 @@ class _Proof:
 
     def degree(self, value: Value) -> Degree:
         """How a value follows the maximum."""
-        return self._of(value)
-
-    def _of(self, value: Value) -> Degree:
         return self._degrees.get(value, NONE)
 
     def _visit(self, region: Region) -> None:
@@ -108,7 +105,7 @@ class _Proof:
             elif isinstance(op, Loop):
                 self._visit_loop(op)
             elif not isinstance(op, Yield):
-                degrees = [self._of(value) for value in op.operand_values()]
+                degrees = [self.degree(value) for value in op.operand_values()]
                 if any(not degree.is_none for degree in degrees):
                     self._visit_dependent(op, degrees)
                 else:
@@ -125,17 +122,17 @@ class _Proof:
 
     def _visit_loop(self, op: Loop) -> None:
         bounds = (*op.begins, *op.ends, *op.steps)
-        if any(not self._of(value).is_none for value in bounds):
+        if any(not self.degree(value).is_none for value in bounds):
             raise _DependsError
         is_own = op in self._places
-        found = [OPEN if is_own or self._is_zero(v) else self._of(v) for v in op.init]
+        found = [OPEN if is_own or self._is_zero(v) else self.degree(v) for v in op.init]
         for _ in range(2):
             before = [_renamed(d, NEW, OLD) if is_own else d for d in found]
             self._degrees.update(zip(op.carried, before))
             if is_own:
                 self._degrees[op.carried[self._places[op]]] = Degree(False, {OLD: 1.0})
             self._visit(op.body)
-            after = [self._of(value) for value in op.body.yielded]
+            after = [self.degree(value) for value in op.body.yielded]
             is_settled = all(a.same(b) or b.is_open for a, b in zip(after, found))
             if not is_settled:
                 raise _DependsError
@@ -153,7 +150,7 @@ class _Proof:
     def _check_entry(self, op: Loop, found: list[Degree]) -> None:
         """What a loop inside begins with follows the shift of the turn around it."""
         for value, degree in zip(op.init, found):
-            before = self._of(value)
+            before = self.degree(value)
             is_free = before.is_open or (before.is_none and self._is_zero(value))
             if not is_free and not before.same(_renamed(degree, NEW, OLD)):
                 raise _DependsError
@@ -182,7 +179,7 @@ class _Proof:
         """Whether it asks if something that follows shifts is a number that does not."""
         op = self._known.get(condition)
         is_test = isinstance(op, Elementwise) and op.fn in ("eq", "ne")
-        return is_test and any(not self._of(value).is_none for value in op.operand_values())
+        return is_test and any(not self.degree(value).is_none for value in op.operand_values())
 
 
 def _renamed(degree: Degree, old: str, new: str) -> Degree:

@@ -51,7 +51,7 @@ class Forward:
     """What is loaded, not computed again, by the value that it comes after."""
     settled: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
     """Results of settled loops, and those of the loops that they stand for."""
-    overwriting: Overwriting = Overwriting()
+    overwriting: Overwriting = field(default_factory=Overwriting)
     """Stores that later ones may overwrite."""
     reversed_loops: list[Value] = field(default_factory=list[Value])
     """First arguments of the loops that run from their last turn to the first."""

@@ -23,10 +23,14 @@ from tilesmith.ir.types import Value
 WIDEST_IN_PLACE = 60
 """Characters of an expression that is written inside another."""
 INDENT = "    "
+WIDEST_HEADER = 80
+"""Characters of a function's parameters that stand in one line."""
 NAMES_BY_FUNCTION = {
     "add": "total", "sub": "difference", "mul": "product", "div": "quotient", "exp": "powers",
     "exp2": "powers", "where": "chosen", "rsqrt": "inverse", "sqrt": "root", "neg": "negated",
-    "log": "logarithm", "eq": "hits", "and": "mask", "or": "mask", "not": "mask", "lt": "below", "le": "below", "gt": "above", "ge": "above",
+    "log": "logarithm", "eq": "hits", "lt": "below", "le": "below", "gt": "above", "ge": "above",
+    "and": "mask", "or": "mask", "not": "mask", "floordiv": "number", "maximum": "larger",
+    "minimum": "smaller",
 }  # fmt: skip
 NAMES_BY_REDUCTION = {"sum": "total", "max": "peak", "min": "least", "prod": "product"}
 
@@ -71,8 +75,8 @@ class DeviceCode:
 
     def __init__(self, scope: Scope, reversed_loops: Sequence[Value] = ()) -> None:
         self.lines: list[str] = []
-        self.functions: list[str] = []
-        """What elements are combined by."""
+        self.functions: dict[str, str] = {}
+        """What elements are combined by: texts without the name, and names."""
         self._scope = scope
         self._reversed = frozenset(reversed_loops)
         self._expressions = Expressions(scope)
@@ -120,16 +124,13 @@ class DeviceCode:
         if isinstance(op, ScanWith) and op.reverse:
             args.append("reverse=True")
         name = "hl.associative_scan" if isinstance(op, ScanWith) else "hl.reduce"
-        names = [
-            self._scope.identifiers.make(result.name or "running") if self._uses.count(result) else "_"
-            for result in op.results
-        ]
+        wishes = [v.name or "running" if self._uses.count(v) else "" for v in op.results]
+        names = [self._scope.identifiers.make(wish) if wish else "_" for wish in wishes]
         self._say(op, depth, f"{', '.join(names)} = {call(name, *args).code}")
         self._scope.texts.update((v, Text(n)) for v, n in zip(op.results, names))
 
     def _combination(self, combine: Region) -> str:
         """The name of a function that combines elements."""
-        name = self._scope.identifiers.make("combine")
         # Names of arguments are the function's own.
         own = Identifiers()
         for arg in combine.args:
@@ -139,10 +140,13 @@ class DeviceCode:
         results = [self._expressions.text(value).code for value in combine.yielded]
         kind = ", ".join(["torch.Tensor"] * len(results))
         returns = kind if len(results) == 1 else f"tuple[{kind}]"
-        self.functions.append(
-            f"def {name}({', '.join(args)}) -> {returns}:\n{INDENT}return {returned(results)}\n"
-        )
-        return name
+        lines = [f"({', '.join(args)}) -> {returns}:", f"{INDENT}return {returned(results)}"]
+        if len(lines[0]) > WIDEST_HEADER:
+            lines[:1] = ["(", *(f"{INDENT}{arg}," for arg in args), f") -> {returns}:"]
+        text = "\n".join(lines)
+        if text not in self.functions:
+            self.functions[text] = self._scope.identifiers.make("combine")
+        return self.functions[text]
 
     def _text_of(self, op: Operation) -> Text:
         if isinstance(op, Load):

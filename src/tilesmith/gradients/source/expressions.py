@@ -28,7 +28,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.rearrangement import Gather, Join, Select
+from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Shape, Value
@@ -269,6 +269,7 @@ _RULES: dict[type[Operation], Callable[[Expressions, Any], Text]] = {
     Scan: Expressions.scan,
     Join: lambda self, op: call("hl.join", self.whole(op.lhs).code, self.whole(op.rhs).code),
     Select: Expressions.select,
+    Sort: lambda self, op: Text(f"torch.sort({self.whole(op.x).code}, dim={op.axis})[0]"),
     Gather: lambda self, op: call(
         "torch.gather", self.whole(op.x).code, str(op.axis), self.whole(op.index).code
     ),
@@ -295,6 +296,8 @@ def write_function(fn: str, args: list[Text], *, are_numbers: bool) -> Text:
         return Text(f"{PREFIX[fn]}{args[0].within(UNARY)}", UNARY)
     if fn in INFIX:
         symbol, level = INFIX[fn]
+        if fn == "add" and args[1].level == UNARY and args[1].code.startswith("-"):
+            symbol, args = "-", [args[0], Text(args[1].code[1:])]
         # Comparisons do not chain, and a - (b - c) is not a - b - c.
         left = args[0].within(level + 1 if level == COMPARE else level)
         return Text(f"{left} {symbol} {args[1].within(level + 1)}", level)

@@ -154,7 +154,7 @@ class KernelText:
         ]
         parameters = {p.value: p.source for p in self._program.forward.parameters}
         gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
-        functions = "".join(f"{function}\n\n" for function in code.functions)
+        functions = "".join(f"def {n}{text}\n\n\n" for text, n in code.functions.items())
         text = HEADER + functions + "\n".join(lines) + "\n"
         is_staged = bool(second.ops)
         return BackwardSource(name, text, tuple(self._arguments), gradients, is_staged)
