@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tilesmith.dtypes import F32, F64, I32, DType
+from tilesmith.gradients.copies import Copies
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.gradients.tile_derivatives import TILE_DERIVATIVES, Tape, positions_along
 from tilesmith.ir.operation import Operation, Region
@@ -18,6 +19,7 @@ from tilesmith.ir.ops.control_flow import Yield
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.rearrangement import Gather
 from tilesmith.ir.ops.reduction import ReduceKind, ReduceWith, Scan, ScanWith
+from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import TileType, Value, scalar
 
@@ -58,9 +60,16 @@ def reverse_scan(tape: Tape, op: ScanWith, cotangents: Sequence[Value | None]) -
 def reverse_reduction(tape: Tape, op: ReduceWith, cotangents: Sequence[Value | None]) -> None:
     """The same of a reduction: the running results are found first."""
     writer = tape.writer
+    if op.xs[0].tile.shape[op.axis].is_one:
+        for x, g in zip(op.xs, cotangents):
+            if g is not None:
+                kind = g.tile.with_shape(x.tile.shape)
+                tape.add(x, writer.create(ExpandDims, kind, x=g, axes=(op.axis,)))
+        return
     xs = tuple(tape.value(x) for x in op.xs)
     steps = tuple(Value(x.type, "", op.loc) for x in op.xs)
-    scan = ScanWith(xs=xs, axis=op.axis, combine=op.combine, results=steps, loc=op.loc)
+    (combine,) = Copies().clone(op).regions()
+    scan = ScanWith(xs=xs, axis=op.axis, combine=combine, results=steps, loc=op.loc)
     writer.insert(scan)
     is_last = _is_first(writer, xs[0].tile, op.axis, reverse=True)
     spread: list[Value | None] = []
@@ -88,6 +97,12 @@ class _Adjoint:
     def write(self, cotangents: Sequence[Value | None]) -> None:
         """Add to the cotangents of the operands."""
         op, writer = self._op, self._writer
+        if op.xs[0].tile.shape[op.axis].is_one:
+            # The only element is the result.
+            for x, g in zip(op.xs, cotangents):
+                if g is not None:
+                    self._tape.add(x, g)
+            return
         zeros = writer.full(op.xs[0].tile.with_dtype(self._dtype), 0.0)
         given = [cotangents[i] for i in self._places]
         vector = [zeros if g is None else writer.cast(g, self._dtype) for g in given]
