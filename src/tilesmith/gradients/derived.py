@@ -22,6 +22,7 @@ from tilesmith.gradients.launch_node import (
     LaunchForm,
 )
 from tilesmith.gradients.program import differentiate, float_tensors, written_tensors
+from tilesmith.gradients.resumed import resume
 from tilesmith.gradients.source.kernel_text import Options, write_kernel
 from tilesmith.runtime.arguments import compile_guard
 from tilesmith.settings import Settings
@@ -134,12 +135,19 @@ class DerivedBackward:
         inputs: Sequence[Any],
         grad_outputs: Sequence[torch.Tensor | None],
         grad_written: Sequence[torch.Tensor | None] = (),
+        results: Sequence[torch.Tensor | None] | None = None,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradient of each tensor among the inputs; None of one without floats.
 
         ``grad_outputs`` has the cotangent of each tensor that the kernel returns, or None;
-        ``grad_written`` those of what it writes among the inputs.
+        ``grad_written`` those of what it writes among the inputs. ``results``: those that a call
+        returned, None of one that was not kept; without them the forward kernel runs once more.
         """
+        if results is not None:
+            plain = [_leaf(value) for value in inputs]
+            known = resume(self, plain, grad_outputs, results)
+            if known is not None:
+                return tuple(known.get(x) for x in plain if isinstance(x, torch.Tensor))
         places = sorted(self.bound.written_arguments) if grad_written else []
         leaves = [
             value.detach().clone() if place in places else _leaf(value)
