@@ -22,6 +22,7 @@ from tilesmith.gradients.launch_node import (
     LaunchForm,
 )
 from tilesmith.gradients.program import differentiate, float_tensors, written_tensors
+from tilesmith.gradients.reshaped import find_reshaped
 from tilesmith.gradients.resumed import resume
 from tilesmith.gradients.source.kernel_text import Options, write_kernel
 from tilesmith.runtime.arguments import compile_guard
@@ -118,7 +119,10 @@ class DerivedBackward:
         in_one_launch: bool = False,
     ) -> CompiledBackward:
         function = variant.trace.function
-        program = differentiate(function, wanted, given, saved, in_one_launch=in_one_launch)
+        reshaped = find_reshaped(self.bound.definition.split.source)
+        program = differentiate(
+            function, wanted, given, saved, reshaped, in_one_launch=in_one_launch
+        )
         return CompiledBackward(write_kernel(program, _options(self.bound.definition.settings)))
 
     def call(self, *args: Any) -> Any:

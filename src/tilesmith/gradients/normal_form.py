@@ -119,7 +119,14 @@ def _negative_added(op: Operation, find: Definitions) -> Replacement | None:
 
 def fold_logarithms(function: Function) -> Function:
     """The logarithm of one is zero: that of a total by which everything was divided."""
-    return apply_rules(function, [_logarithm_of_one])
+    return apply_rules(function, [_sum_with_nothing, _logarithm_of_one])
+
+
+def _sum_with_nothing(op: Operation, find: Definitions) -> Replacement | None:
+    if not isinstance(op, Elementwise) or op.fn != "add":
+        return None
+    pairs = ((op.args[0], find(op.args[1])), (op.args[1], find(op.args[0])))
+    return next((x for x, other in pairs if other and _logarithm_of_one(other, find)), None)
 
 
 def _logarithm_of_one(op: Operation, find: Definitions) -> Replacement | None:

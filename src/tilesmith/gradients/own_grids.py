@@ -207,8 +207,9 @@ def _without_diagonal(
         return axis
     for outer in around:
         stop, last = (known.get(end.args[0]), end.args[1])
-        is_sum = isinstance(stop, Elementwise) and stop.fn == "add" and stop.args[0] is outer.arg
-        size = known.get(stop.args[1]) if is_sum else None
+        if not isinstance(stop, Elementwise) or stop.fn != "add" or stop.args[0] is not outer.arg:
+            continue
+        size = known.get(stop.args[1])
         is_own = isinstance(size, BlockSize) and size.block == outer.block in tuned
         begins = [known.get(one.begin) for one in (axis, outer)]
         is_square = all(isinstance(begin, Full) and begin.value == 0 for begin in begins)

@@ -321,8 +321,9 @@ def _by_position(form: AffineIndex, arg: Value, block: str, where: Surroundings)
 
     def is_number(value: Value) -> bool:
         op = where.definitions.get(value)
-        is_quotient = isinstance(op, Elementwise) and op.fn == "floordiv" and op.args[0] is arg
-        size = where.definitions.get(op.args[1]) if is_quotient else None
+        if not isinstance(op, Elementwise) or op.fn != "floordiv" or op.args[0] is not arg:
+            return False
+        size = where.definitions.get(op.args[1])
         fixed = where.sizes.get(block)
         is_fixed = isinstance(size, Full) and fixed is not None and size.value == fixed
         return is_fixed or (isinstance(size, BlockSize) and size.block == block)

@@ -131,9 +131,9 @@ class _Keeper:
 
     def _indexed(self, axis: Axis) -> Bound | None:
         """The size of a dimension that a loop indexes: its tiles begin before that."""
-        for op in self._known.values():
-            is_plain = isinstance(op, Load) and op.mask is None
-            for index, size in zip(op.indices, op.tensor.tensor.shape) if is_plain else ():
+        loads = [op for op in self._known.values() if isinstance(op, Load) and op.mask is None]
+        for op in loads:
+            for index, size in zip(op.indices, op.tensor.tensor.shape):
                 line = self._known.get(index)
                 line = self._known.get(line.x) if isinstance(line, ExpandDims) else line
                 is_tile = isinstance(line, TileIndex) and (line.begin, line.block) == axis

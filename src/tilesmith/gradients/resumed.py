@@ -6,7 +6,7 @@ the results, as far as they were kept. The backward kernel computes again what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -54,42 +54,68 @@ def resume(
         returned = derived.bound.call_with(
             lambda launch: lambda *values: seen.append(values), tuple(leaves)
         )
-    outputs = list(tensors_in(returned))
     if len(seen) != 1 or derived.bound.written_arguments:
         return None
-    variant = derived.find_variant(seen[0])
-    function = variant.trace.function
-    parameters = [p for p in function.parameters if not p.is_zeroed]
-    names = derived.bound.definition.split.captured
-    read = compile_reader(names, [p.source for p in parameters], variant.trace.constants)
-    values = dict(zip((p.value.name for p in parameters), read(*seen[0])))
-    places = {
-        value.name: outputs.index(values[value.name])
-        for value in written_tensors(function)
-        if any(values[value.name] is output for output in outputs)
-    }
-    floats = [i for i, output in enumerate(outputs) if output.is_floating_point()]
-    if set(floats) - set(places.values()):
+    launch = _Launch(derived, seen[0])
+    places = launch.places_of(list(tensors_in(returned)))
+    if places is None:
         return None
-    given = {name: gradients[i] for name, i in places.items() if gradients[i] is not None}
-    kept = {name: results[i] for name, i in places.items() if results[i] is not None}
-    wanted = {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, torch.Tensor) and value.requires_grad
-    }
-    if not given or not wanted:
-        return {}
-    made = derived.compiled(variant, frozenset(wanted), frozenset(given), frozenset(kept))
-    known = {p.source: kept.get(p.value.name, values[p.value.name]) for p in parameters}
-    args = [
-        given[a.source] if a.role is Role.COTANGENT else _plain(known[a.source])
-        for a in made.source.arguments
-    ]
-    found = made.kernel(*args) if made.source.gradients else ()
-    found = found if isinstance(found, tuple) else (found,)
-    pairs = [(known[source], grad) for source, grad in zip(made.source.gradients, found)]
+    given = {name: gradients[i] for name, i in places.items()}
+    kept = {name: results[i] for name, i in places.items()}
+    pairs = launch.go_back(_present(given), _present(kept))
     return _through_host_code(pairs, leaves)
+
+
+def _present(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
+class _Launch:
+    """One launch: what it read, and where it wrote."""
+
+    def __init__(self, derived: Backwards, values: tuple[Any, ...]) -> None:
+        self._derived = derived
+        self._variant = derived.find_variant(values)
+        trace = self._variant.trace
+        self._function = trace.function
+        parameters = [p for p in trace.function.parameters if not p.is_zeroed]
+        names = derived.bound.definition.split.captured
+        read = compile_reader(names, [p.source for p in parameters], trace.constants)
+        self._values: dict[str, Any] = dict(zip((p.value.name for p in parameters), read(*values)))
+        self._names = {p.source: p.value.name for p in parameters}
+
+    def places_of(self, outputs: Sequence[torch.Tensor]) -> dict[str, int] | None:
+        """Which output each tensor is that was written; None where others depend on it."""
+        written = [value.name for value in written_tensors(self._function)]
+        places = {
+            name: i
+            for name in written
+            for i, output in enumerate(outputs)
+            if self._values[name] is output
+        }
+        floats = {i for i, output in enumerate(outputs) if output.is_floating_point()}
+        return places if floats <= set(places.values()) else None
+
+    def go_back(
+        self, given: Mapping[str, torch.Tensor], kept: Mapping[str, torch.Tensor]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Tensors that were read, with their gradients."""
+        values = self._values
+        tensors = {n: v for n, v in values.items() if isinstance(v, torch.Tensor)}
+        wanted = frozenset(name for name, value in tensors.items() if value.requires_grad)
+        if not given or not wanted:
+            return []
+        saved = frozenset(kept)
+        made = self._derived.compiled(self._variant, wanted, frozenset(given), saved)
+        known = {**values, **kept}
+        args = [
+            given[a.source] if a.role is Role.COTANGENT else _plain(known[self._names[a.source]])
+            for a in made.source.arguments
+        ]
+        found = made.kernel(*args) if made.source.gradients else ()
+        found = found if isinstance(found, tuple) else (found,)
+        read = [tensors[self._names[source]] for source in made.source.gradients]
+        return list(zip(read, found))
 
 
 def _plain(value: Any) -> Any:
@@ -104,5 +130,5 @@ def _through_host_code(
     if not pairs or not wanted:
         return {}
     tensors, gradients = zip(*pairs)
-    found = torch.autograd.grad(tensors, wanted, gradients, allow_unused=True)
+    found: Any = torch.autograd.grad(tensors, wanted, gradients, allow_unused=True)
     return {leaf: grad for leaf, grad in zip(wanted, found) if grad is not None}

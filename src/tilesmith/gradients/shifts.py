@@ -178,8 +178,8 @@ class _Proof:
     def is_limit_test(self, condition: Value) -> bool:
         """Whether it asks if something that follows shifts is a number that does not."""
         op = self._known.get(condition)
-        is_test = isinstance(op, Elementwise) and op.fn in ("eq", "ne")
-        return is_test and any(not self.degree(value).is_none for value in op.operand_values())
+        args = op.args if isinstance(op, Elementwise) and op.fn in ("eq", "ne") else ()
+        return any(not self.degree(value).is_none for value in args)
 
 
 def _renamed(degree: Degree, old: str, new: str) -> Degree:

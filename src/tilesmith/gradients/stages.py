@@ -208,8 +208,9 @@ def _second_grid(grid: Grid, kept: Sequence[Value], states: Sequence[KeptState])
 
 
 def stores_of(op: Operation) -> set[Value]:
-    """The tensors that a grid stores into."""
-    return {one.tensor for region in op.regions() for one in walk(region) if isinstance(one, Store)}
+    """The tensors that a grid stores into, or adds to."""
+    inner = (one for region in op.regions() for one in walk(region))
+    return {one.tensor for one in inner if isinstance(one, (Store, Atomic))}
 
 
 def with_own_grids(

@@ -7,8 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from tilesmith.gradients.gradient_tensors import Buffer
 from tilesmith.gradients.placement import Mode
-from tilesmith.gradients.program import BackwardProgram, Buffer
+from tilesmith.gradients.program import BackwardProgram
 from tilesmith.gradients.recurrences import Bound, Extent, KeptState
 from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions
@@ -134,17 +135,20 @@ class KernelText:
         self._scope.name_ends()
         self._name_made()
         self._register_blocks()
-        allocations = [self._allocation(buffer) for buffer in self._program.buffers]
         states = [self._state_allocation(state) for state in self._states]
         first, second = self._stages()
+        buffers = self._program.buffers
+        written = {tensor for op in first.ops for tensor in stores_of(op)}
+        early = [self._allocation(b) for b in buffers if not second.ops or b.value in written]
+        late = [self._allocation(b) for b in buffers if second.ops and b.value not in written]
+        # A statement of the host between loops makes them two launches.
+        late += [self._view(*view) for view in self._program.views]
         code = DeviceCode(self._scope, self._program.reversed_loops)
         code.write(first, 1)
-        # A statement of the host between loops makes them two launches.
-        late = allocations if second.ops else []
         code.lines += [INDENT + line for line in late]
         code.write(second, 1)
         results = [self._result(buffer) for buffer in self._program.buffers]
-        body = [*self._host, *(states if second.ops else [*allocations, *states])]
+        body = [*self._host, *early, *states]
         lines = [
             *self._decorator(),
             *self._header(name),
@@ -223,6 +227,7 @@ class KernelText:
             if isinstance(parameter.value.type, TensorType) and is_needed:
                 self._add(parameter.value, Role.CAPTURED, parameter.source)
         made |= {state.tensor for state in self._states}
+        made |= {view for view, _, _ in self._program.views}
         self._made = sorted(made, key=lambda value: value.name)
 
     def _model_of(self, buffer: Buffer, there: Collection[Value]) -> Value:
@@ -302,12 +307,21 @@ class KernelText:
         make = "empty" if is_filled else "zeros"
         is_same = buffer.value.tensor.dtype == buffer.like.tensor.dtype
         dtype = f"{like}.dtype" if is_same else tensor_dtype(buffer.value)
+        if buffer.value in self._program.handed:
+            # In another shape it is a view of this one, whatever the strides of the tensor are.
+            return f"{name} = torch.{make}({like}.size(), dtype={dtype}, device={like}.device)"
         if not buffer.parts:
             given = "" if is_same else f", dtype={dtype}"
             return f"{name} = torch.{make}_like({like}{given})"
         counts = [self._sizes.count(*part) for part in buffer.parts]
         shape = listed([*counts, f"*{like}.size()"])
         return f"{name} = torch.{make}({shape}, dtype={dtype}, device={like}.device)"
+
+    def _view(self, view: Value, whole: Value, like: Value) -> str:
+        """A gradient in another shape."""
+        sizes = [self._scope.extent(size) for size in like.tensor.shape]
+        shape = "-1" if len(sizes) == 1 else listed(sizes)
+        return f"{self._scope.tensor(view)} = {self._scope.tensor(whole)}.view({shape})"
 
     def _state_allocation(self, state: KeptState) -> str:
         name = self._scope.tensor(state.tensor)
