@@ -147,6 +147,17 @@ class DerivedBackward:
         ``grad_written`` those of what it writes among the inputs. ``results``: those that a call
         returned, None of one that was not kept; without them the forward kernel runs once more.
         """
+        # Inside an operator torch records nothing, not even views that host code makes.
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._run(inputs, grad_outputs, grad_written, results)
+
+    def _run(
+        self,
+        inputs: Sequence[Any],
+        grad_outputs: Sequence[torch.Tensor | None],
+        grad_written: Sequence[torch.Tensor | None],
+        results: Sequence[torch.Tensor | None] | None,
+    ) -> tuple[torch.Tensor | None, ...]:
         if results is not None:
             plain = [_leaf(value) for value in inputs]
             known = resume(self, plain, grad_outputs, results)

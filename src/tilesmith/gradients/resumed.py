@@ -50,10 +50,9 @@ def resume(
     is none. The launch has to run where host code does something with what it wrote.
     """
     seen: list[tuple[Any, ...]] = []
-    with torch.enable_grad():
-        returned = derived.bound.call_with(
-            lambda launch: lambda *values: seen.append(values), tuple(leaves)
-        )
+    returned = derived.bound.call_with(
+        lambda launch: lambda *values: seen.append(values), tuple(leaves)
+    )
     if len(seen) != 1 or derived.bound.written_arguments:
         return None
     launch = _Launch(derived, seen[0])
