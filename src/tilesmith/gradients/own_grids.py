@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
-from tilesmith.gradients.row_groups import same_for_all
+from tilesmith.gradients.grid_blocks import same_for_all
 from tilesmith.gradients.transposes import transpose, transposed
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait

@@ -21,7 +21,8 @@ from tilesmith.analysis.memory_conflicts import (
     is_disjoint,
     is_same_place,
 )
-from tilesmith.analysis.run_order import Surroundings, find_surroundings, find_told_apart
+from tilesmith.analysis.run_order import Surroundings, find_told_apart
+from tilesmith.gradients.grid_blocks import surroundings_of
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -116,7 +117,7 @@ class _Planner:
         self._known = known
         self._sites = sites
         self._grid = sites[0].grid
-        self._where = _surroundings(function, self._grid, known)
+        self._where = surroundings_of(function, self._grid, known)
         # Copies of a tensor's value are one tensor.
         tensor = sites[0].op.tensor
         loads = [replace(site.op, tensor=tensor) for site in sites]
@@ -250,11 +251,6 @@ class _Planner:
         return own <= MAX_PARTS_GROWTH * max(sizes)
 
 
-def _surroundings(function: Function, grid: Grid, known: Mapping[Value, Operation]) -> Surroundings:
-    fixed = {block.name: block.fixed for block in function.blocks if block.fixed is not None}
-    return find_surroundings(grid, known, fixed)
-
-
 def _is_constant(kind: object) -> bool:
     return isinstance(kind, TensorType) and all(isinstance(size, int) for size in kind.shape)
 
@@ -287,7 +283,7 @@ def find_overwriting(function: Function) -> Overwriting:
     for grid in function.body.ops:
         if not isinstance(grid, Grid):
             continue
-        where = _surroundings(function, grid, known)
+        where = surroundings_of(function, grid, known)
         apart = Iterations(grid, where.varying, known)
         own = list(_stores_in(grid.body, ()))
         stores += own
@@ -310,10 +306,22 @@ def _moves_on(store: Store, loop: Loop, where: Surroundings) -> bool:
             continue
         wide = Dim.of(loop.blocks[axis]) if loop.blocks[axis] else None
         steps = [_varying_part(index, inside, where) for index in store.indices]
+        if any(step is not None and _is_within(step, arg, where) for step in steps):
+            continue
         steps = [step and _by_position(step, arg, loop.blocks[axis], where) for step in steps]
         if not any(step is not None and _steps_with(step, arg, wide) for step in steps):
             return False
     return True
+
+
+def _is_within(form: AffineIndex, arg: Value, where: Surroundings) -> bool:
+    """Whether an index runs over tiles of the tile that begins there."""
+    if len(form.base) != 1 or form.base[0][0] not in where.steps:
+        return False
+    parent = where.steps[form.base[0][0]].parent
+    while parent is not None and parent is not arg:
+        parent = where.steps[parent].parent if parent in where.steps else None
+    return parent is arg
 
 
 def _by_position(form: AffineIndex, arg: Value, block: str, where: Surroundings) -> AffineIndex:

@@ -14,6 +14,7 @@ from tilesmith.gradients.additive import (
     settle_maxima,
 )
 from tilesmith.gradients.gradient_tensors import Buffer, GradientTensors, Names, like
+from tilesmith.gradients.grid_blocks import can_group, group_rows, keep_visible_blocks
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.own_grids import StoredSum
 from tilesmith.gradients.placement import (
@@ -28,7 +29,6 @@ from tilesmith.gradients.products import reduce_to_lowest_terms
 from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
 from tilesmith.gradients.reshaped import add_later
 from tilesmith.gradients.reverse import reverse_op
-from tilesmith.gradients.row_groups import can_group, group_rows
 from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.stages import with_own_grids
@@ -98,7 +98,7 @@ def differentiate(
     ``reshaped`` has launch expressions of tensors in another shape, with those of the tensors.
     ``in_one_launch``: though it costs more; only such a program has a derivative itself.
     """
-    function = simplify_forward(traced)
+    function = keep_visible_blocks(simplify_forward(traced))
     _check(function, wanted)
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]

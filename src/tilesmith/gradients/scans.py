@@ -7,7 +7,7 @@ are combined like other elements, from the last to the first. A reduction is the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilesmith.dtypes import F32, F64, I32, DType
@@ -227,11 +227,12 @@ class _Slopes:
     writer: TileWriter
     active: set[Value]
     known: dict[Value, Operation]
+    values: Mapping[Value, Value]
     found: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def value(self, forward: Value) -> Value:
-        """Values stand for themselves."""
-        return forward
+        """Arguments have tiles in their place; others stand for themselves."""
+        return self.values.get(forward, forward)
 
     def is_active(self, forward: Value) -> bool:
         """Whether a value depends on floats that are combined."""
@@ -257,7 +258,8 @@ class _Slopes:
 class _Lifted:
     """The ops of a combination on whole tiles."""
 
-    args: tuple[Value, ...]
+    args: Mapping[Value, Value]
+    """Values that stand for the arguments, one each, though two may be the same tile."""
     ops: tuple[Operation, ...]
     yielded: tuple[Value, ...]
 
@@ -265,17 +267,18 @@ class _Lifted:
     def of(writer: TileWriter, combine: Region, args: tuple[Value, ...]) -> _Lifted:
         """Write them."""
         shape = args[0].tile.shape
-        values = dict(zip(combine.args, args))
+        tiles = {arg.like(): arg for arg in args}
+        values = dict(zip(combine.args, tiles))
         ops: list[Operation] = []
         for op in combine.ops:
             if isinstance(op, Yield):
                 continue
             wide = op.result.like(op.result.tile.with_shape(shape))
             moved = replace(op.with_operands(lambda v: values.get(v, v)), results=(wide,))
-            writer.insert(moved)
+            writer.insert(moved.with_operands(lambda v: tiles.get(v, v)))
             values[op.result] = wide
             ops.append(moved)
-        return _Lifted(args, tuple(ops), tuple(values[v] for v in combine.yielded))
+        return _Lifted(tiles, tuple(ops), tuple(values[v] for v in combine.yielded))
 
     def slopes(self, writer: TileWriter, place: int, dtype: DType) -> Row:
         """The slopes of one result on each argument."""
@@ -283,7 +286,7 @@ class _Lifted:
         for op in self.ops:
             if op.result.tile.dtype.is_float and active.intersection(op.operand_values()):
                 active.add(op.result)
-        tape = _Slopes(writer, active, {op.result: op for op in self.ops})
+        tape = _Slopes(writer, active, {op.result: op for op in self.ops}, self.args)
         result = self.yielded[place]
         tape.add(result, writer.full(result.tile.with_dtype(dtype), 1.0))
         for op in reversed(self.ops):

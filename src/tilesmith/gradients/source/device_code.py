@@ -236,21 +236,25 @@ class DeviceCode:
         names = ", ".join(tile.name for tile in tiles)
         self.lines.append(f"{INDENT * depth}for {names} in {text}:")
 
-    def _close(self, op: Grid | Loop) -> None:
+    def _close(self, op: Grid | Loop, start: int) -> None:
         for arg in op.body.args[: len(op.blocks)]:
             del self._scope.tiles[arg]
+        if len(self.lines) == start + 1:
+            self.lines.pop()  # nothing stands in it
 
     def _write_grid(self, op: Grid, depth: int) -> None:
+        start = len(self.lines)
         self._open(op, depth)
         self.write(op.body, depth + 1)
-        self._close(op)
+        self._close(op, start)
 
     def _write_loop(self, op: Loop, depth: int) -> None:
         names = self._carry(op.init, op.carried, depth)
+        start = len(self.lines)
         self._open(op, depth)
         self.write(op.body, depth + 1)
         self._assign(names, op.body.yielded, depth + 1)
-        self._close(op)
+        self._close(op, start)
         for result, name in zip(op.results, names):
             self._scope.texts[result] = Text(name)
 
