@@ -42,8 +42,9 @@ def keep_visible_blocks(function: Function) -> Function:
     for grid in function.body.ops:
         if isinstance(grid, Grid):
             where = surroundings_of(function, grid, known)
-            for store in _certain_stores(grid.body):
-                for block, size in _visible(function, store, grid, where):
+            for op, is_certain in _accesses(grid.body, is_certain=True):
+                programs = grid.body.args if is_certain and isinstance(op, Store) else ()
+                for block, size in _visible(function, op, programs, where):
                     sizes[block] = max(size, sizes.get(block, 1))
     if not sizes:
         return function
@@ -51,40 +52,39 @@ def keep_visible_blocks(function: Function) -> Function:
     return replace(function, blocks=tuple(blocks))
 
 
-def _certain_stores(region: Region) -> Iterator[Store]:
-    """Stores that every program makes."""
+def _accesses(region: Region, *, is_certain: bool) -> Iterator[tuple[Load | Store, bool]]:
+    """Loads and stores, and whether every program makes them."""
     for op in region.ops:
-        if isinstance(op, Store):
-            yield op
-        elif not isinstance(op, If):
-            for inner in op.regions():
-                yield from _certain_stores(inner)
+        if isinstance(op, (Load, Store)):
+            yield op, is_certain
+        for inner in op.regions():
+            yield from _accesses(inner, is_certain=is_certain and not isinstance(op, If))
 
 
 def _visible(
-    function: Function, store: Store, grid: Grid, where: Surroundings
+    function: Function, op: Load | Store, programs: Sequence[Value], where: Surroundings
 ) -> Iterator[tuple[str, int]]:
-    needed = _needed(store.indices, where)
-    for arg, block in zip(grid.body.args, grid.blocks):
-        is_tuned = bool(block) and function.block(block).fixed is None
+    """Blocks, with the sizes that they have; ``programs``: arguments of a grid that tell apart."""
+    needed = _needed(op.indices, where)
+    for arg, steps in where.steps.items():
+        is_tuned = bool(steps.block) and function.block(steps.block).fixed is None
         if not is_tuned or where.has_one_step(arg):
             continue
-        extent = where.steps[arg].extent
-        count = _count(store, arg, block, where)
-        if count is None and arg in needed:
+        count = _count(op, arg, steps.block, where)
+        if count is None and (arg in needed or arg not in programs):
             continue
-        if extent is None or isinstance(count, str):
-            reason = f"how wide a tile is shows in `{store.tensor.name}`, whose size is not known"
-            raise errors.AutodiffNotSupported(function=function.name, reason=reason, loc=store.loc)
-        yield block, next_power_of_2(-(-extent // max(count or 1, 1)))
+        if steps.extent is None or isinstance(count, str):
+            reason = f"how wide a tile is shows in `{op.tensor.name}`, whose size is not known"
+            raise errors.AutodiffNotSupported(function=function.name, reason=reason, loc=op.loc)
+        yield steps.block, next_power_of_2(-(-steps.extent // max(count or 1, 1)))
 
 
-def _count(store: Store, arg: Value, block: str, where: Surroundings) -> Extent | None:
+def _count(op: Load | Store, arg: Value, block: str, where: Surroundings) -> Extent | None:
     """How many tiles an index counts; None where none does."""
-    for index, size in zip(store.indices, store.tensor.tensor.shape):
-        op = where.definitions.get(index)
-        if isinstance(op, Elementwise) and op.fn == "floordiv" and op.args[0] is arg:
-            width = where.definitions.get(op.args[1])
+    for index, size in zip(op.indices, op.tensor.tensor.shape):
+        number = where.definitions.get(index)
+        if isinstance(number, Elementwise) and number.fn == "floordiv" and number.args[0] is arg:
+            width = where.definitions.get(number.args[1])
             if isinstance(width, BlockSize) and width.block == block:
                 return size
     return None

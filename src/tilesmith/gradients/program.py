@@ -16,12 +16,11 @@ from tilesmith.gradients.additive import (
 from tilesmith.gradients.gradient_tensors import Buffer, GradientTensors, Names, like
 from tilesmith.gradients.grid_blocks import can_group, group_rows, keep_visible_blocks
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
+from tilesmith.gradients.overwriting import Overwriting, find_overwriting
 from tilesmith.gradients.own_grids import StoredSum
 from tilesmith.gradients.placement import (
     Mode,
-    Overwriting,
     Placement,
-    find_overwriting,
     loads_of_written,
     plan_gradients,
 )

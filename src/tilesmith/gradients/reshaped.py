@@ -67,7 +67,9 @@ def add_later(function: Function, moved: Mapping[Value, Value]) -> Function | No
         return None if isinstance(op, (Store, Atomic)) else op
 
     first = simplify_backward(rewrite_function(function, without))
-    second = simplify_backward(rewrite_function(function, only))
+    added = tuple(Parameter(value, value.name) for value in moved.values())
+    whole = replace(function, parameters=(*function.parameters, *added))
+    second = simplify_backward(rewrite_function(whole, only))
     stored = {op.tensor for op in walk(first.body) if isinstance(op, (Store, Atomic))}
     if any(isinstance(op, Load) and op.tensor in stored for op in walk(second.body)):
         return None
@@ -78,8 +80,7 @@ def add_later(function: Function, moved: Mapping[Value, Value]) -> Function | No
     copies = Copies(blocks=names)
     later = [copies.clone(op) for op in second.body.ops]
     used = {p.value for one in (first, second) for p in one.parameters}
-    parameters = [p for p in function.parameters if p.value in used and p.value not in moved]
-    parameters += [Parameter(value, value.name) for value in moved.values()]
+    parameters = [p for p in whole.parameters if p.value in used and p.value not in moved]
     return replace(
         function,
         parameters=tuple(parameters),

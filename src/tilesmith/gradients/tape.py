@@ -9,7 +9,7 @@ from typing import Protocol
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.gradients.copies import Copies
-from tilesmith.gradients.placement import Overwriting
+from tilesmith.gradients.overwriting import Overwriting
 from tilesmith.gradients.recurrences import Recurrence
 from tilesmith.gradients.saved import SavedValue
 from tilesmith.gradients.terms import cotangent_type

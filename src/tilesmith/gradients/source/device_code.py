@@ -11,7 +11,15 @@ from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.gradients.source.expressions import ALWAYS_IN_PLACE, Expressions, number
 from tilesmith.gradients.source.scope import Scope, TileName, tile_names
 from tilesmith.gradients.source.subscripts import Subscripts
-from tilesmith.gradients.source.texts import Identifiers, Text, call, listed, returned
+from tilesmith.gradients.source.texts import (
+    LINE,
+    Identifiers,
+    Text,
+    call,
+    listed,
+    returned,
+    wrapped,
+)
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
@@ -101,7 +109,7 @@ class DeviceCode:
             self._say(op, depth, self._effect(op))
         elif isinstance(op, (ScanWith, ReduceWith)):
             self._write_combined(op, depth)
-        elif isinstance(op, ALWAYS_IN_PLACE):
+        elif isinstance(op, ALWAYS_IN_PLACE) or self._subscripts.is_slice(op.results[0]):
             return
         elif len(op.results) == 1:
             self._write_value(op, depth)
@@ -140,8 +148,12 @@ class DeviceCode:
         results = [self._expressions.text(value).code for value in combine.yielded]
         kind = ", ".join(["torch.Tensor"] * len(results))
         returns = kind if len(results) == 1 else f"tuple[{kind}]"
-        lines = [f"({', '.join(args)}) -> {returns}:", f"{INDENT}return {returned(results)}"]
-        if len(lines[0]) > WIDEST_HEADER:
+        header = f"({', '.join(args)}) -> {returns}:"
+        value = returned(results)
+        is_long = len(results) > 1 and len(value) > LINE - len(INDENT + "return ")
+        value = f"({value})" if is_long else value
+        lines = [header, *wrapped(f"return {value}", INDENT)]
+        if len(header) > WIDEST_HEADER:
             lines[:1] = ["(", *(f"{INDENT}{arg}," for arg in args), f") -> {returns}:"]
         text = "\n".join(lines)
         if text not in self.functions:
@@ -190,7 +202,7 @@ class DeviceCode:
             if comment != line:
                 self.lines.append(f"{INDENT * depth}# {comment}")
             self._shown = place
-        self.lines.append(INDENT * depth + line)
+        self.lines += wrapped(line, INDENT * depth)
 
     def _range(self, op: Grid | Loop, tiles: list[TileName]) -> str:
         begins = [self._expressions.text(begin).code for begin in op.begins]
@@ -234,13 +246,13 @@ class DeviceCode:
         text = self._range(op, tiles)
         self._scope.tiles.update(zip(op.body.args, tiles))
         names = ", ".join(tile.name for tile in tiles)
-        self.lines.append(f"{INDENT * depth}for {names} in {text}:")
+        self.lines += wrapped(f"for {names} in {text}:", INDENT * depth)
 
     def _close(self, op: Grid | Loop, start: int) -> None:
         for arg in op.body.args[: len(op.blocks)]:
             del self._scope.tiles[arg]
-        if len(self.lines) == start + 1:
-            self.lines.pop()  # nothing stands in it
+        if self.lines[-1].endswith(":"):
+            del self.lines[start:]  # nothing stands in it
 
     def _write_grid(self, op: Grid, depth: int) -> None:
         start = len(self.lines)
@@ -280,9 +292,13 @@ class DeviceCode:
         )
         if depends:
             joined = ", ".join(text for _, text in pairs)
-            self.lines.append(f"{INDENT * depth}{', '.join(targets)} = {joined}")
+            line = f"{', '.join(targets)} = {joined}"
+            is_long = depth * len(INDENT) + len(line) > LINE
+            line = f"{', '.join(targets)} = ({joined})" if is_long else line
+            self.lines += wrapped(line, INDENT * depth)
             return
-        self.lines += [f"{INDENT * depth}{name} = {text}" for name, text in pairs]
+        for name, text in pairs:
+            self.lines += wrapped(f"{name} = {text}", INDENT * depth)
 
     def _write_if(self, op: If, depth: int) -> None:
         names = [self._scope.identifiers.make(v.name or "chosen") for v in op.results]

@@ -14,7 +14,7 @@ from tilesmith.gradients.recurrences import Bound, Extent, KeptState
 from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
-from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
+from tilesmith.gradients.source.texts import LINE, Identifiers, Text, listed, returned, wrapped
 from tilesmith.gradients.stages import stores_of
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Region
@@ -24,7 +24,6 @@ from tilesmith.ir.traversal import definitions, shape_symbols, walk
 from tilesmith.ir.types import ONE, TensorType, Value
 
 HEADER = "import torch\n\nimport tilesmith as helion\nimport tilesmith.language as hl\n\n\n"
-LINE = 100
 LARGEST_UNKNOWN_BLOCK = 128
 """Of a block whose loop ends at a number that only device code knows."""
 
@@ -145,14 +144,14 @@ class KernelText:
         late += [self._view(*view) for view in self._program.views]
         code = DeviceCode(self._scope, self._program.reversed_loops)
         code.write(first, 1)
-        code.lines += [INDENT + line for line in late]
+        code.lines += [text for line in late for text in wrapped(line, INDENT)]
         code.write(second, 1)
         results = [self._result(buffer) for buffer in self._program.buffers]
         body = [*self._host, *early, *states]
         lines = [
             *self._decorator(),
             *self._header(name),
-            *(INDENT + line for line in body),
+            *(text for line in body for text in wrapped(line, INDENT)),
             *code.lines,
             f"{INDENT}return {returned(results)}",
         ]
