@@ -74,7 +74,7 @@ KERNELS: dict[str, tuple[Any, Reference]] = {
 }
 
 
-@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("static", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", KERNELS)
 def test_only_the_last_store_has_a_gradient(name: str, static: bool) -> None:
     kernel, reference = KERNELS[name]
