@@ -24,11 +24,12 @@ from tilesmith.gradients.source.texts import (
     call,
     listed,
 )
+from tilesmith.ir.axis_roles import Mixed
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
+from tilesmith.ir.ops.rearrangement import Gather, Join, Select
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Shape, Value
@@ -67,7 +68,7 @@ class Expressions:
         op = self.scope.definitions.get(value)
         if op is None:
             raise errors.InternalError(problem=f"value {value.name!r} has no text")
-        rule = _RULES.get(type(op))
+        rule = _RULES.get(type(op)) or (Expressions.mixed if isinstance(op.form, Mixed) else None)
         if rule is None:
             raise errors.AutodiffNotSupported(
                 function=self.scope.function.name,
@@ -200,6 +201,10 @@ class Expressions:
             return Text(f"hl.split({self.whole(op.x).code})[{op.position}]")
         return call(f"{self.whole(op.x).atom}.select", str(op.axis), str(op.position))
 
+    def mixed(self, op: Any) -> Text:
+        """The values that a function of torch gives, which mixes the lanes of an axis."""
+        return Text(f"torch.{op.name}({self.whole(op.x).code}, dim={op.axis})[0]")
+
     def scan(self, op: Scan) -> Text:
         """``hl.cumsum`` and the like."""
         args = [self.whole(op.x).code, str(op.axis), *(["reverse=True"] if op.reverse else [])]
@@ -269,7 +274,6 @@ _RULES: dict[type[Operation], Callable[[Expressions, Any], Text]] = {
     Scan: Expressions.scan,
     Join: lambda self, op: call("hl.join", self.whole(op.lhs).code, self.whole(op.rhs).code),
     Select: Expressions.select,
-    Sort: lambda self, op: Text(f"torch.sort({self.whole(op.x).code}, dim={op.axis})[0]"),
     Gather: lambda self, op: call(
         "torch.gather", self.whole(op.x).code, str(op.axis), self.whole(op.index).code
     ),
