@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import I32
 from tilesmith.gradients.placement import Mode, Placement
+from tilesmith.gradients.recurrences import KeptState
 from tilesmith.gradients.tape import Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function
@@ -14,6 +15,7 @@ from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import ONE, Shape, TileType, Value, scalar
 
 
@@ -27,6 +29,31 @@ class Buffer:
     placement: Placement
     parts: tuple[tuple[Value, str], ...] = ()
     """For each axis of parts: the end of its range in the grid, and its block."""
+
+
+@dataclass(frozen=True)
+class BackwardProgram:
+    """Device code that computes gradients; ``source`` turns it into text."""
+
+    function: Function
+    forward: Function
+    cotangents: tuple[tuple[Value, Value], ...]
+    """Tensors that the forward function writes, with the tensors of their cotangents."""
+    buffers: tuple[Buffer, ...]
+    states: tuple[KeptState, ...] = ()
+    """What loops keep; of those that nothing loads there is nothing left in the function."""
+    reversed_loops: tuple[Value, ...] = ()
+    """First arguments of loops that run from their last tile to the first."""
+    handed: frozenset[Value] = frozenset()
+    """Tensors that a first launch fills and a second one loads, or adds to."""
+    views: tuple[tuple[Value, Value, Value], ...] = ()
+    """Gradients of tensors in another shape, what those are views of, and the tensors."""
+
+    @property
+    def consumed(self) -> set[Value]:
+        """Cotangents that are set to zero once they are used: of stores that others follow."""
+        stored = {op.tensor for op in walk(self.function.body) if isinstance(op, Store)}
+        return stored & {cotangent for _, cotangent in self.cotangents}
 
 
 class Names:

@@ -19,8 +19,11 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.traversal import definitions, shape_symbols
+from tilesmith.ir.traversal import definitions, shape_symbols, values_used_by
 from tilesmith.ir.types import Extent, Value, next_power_of_2
+
+WIDEST_ONLY_TILE = 1 << 16
+"""Wider tiles are not meant to be the only one: all programs store the same there."""
 
 
 def surroundings_of(
@@ -76,7 +79,8 @@ def _visible(
         if steps.extent is None or isinstance(count, str):
             reason = f"how wide a tile is shows in `{op.tensor.name}`, whose size is not known"
             raise errors.AutodiffNotSupported(function=function.name, reason=reason, loc=op.loc)
-        yield steps.block, next_power_of_2(-(-steps.extent // max(count or 1, 1)))
+        if count is not None or steps.extent <= WIDEST_ONLY_TILE:
+            yield steps.block, next_power_of_2(-(-steps.extent // max(count or 1, 1)))
 
 
 def _count(op: Load | Store, arg: Value, block: str, where: Surroundings) -> Extent | None:
@@ -100,7 +104,8 @@ def _needed(values: Sequence[Value], where: Surroundings) -> set[Value]:
             continue
         found.add(value)
         op = where.definitions.get(value)
-        waiting += op.operand_values() if op is not None else ()
+        if op is not None:
+            waiting += values_used_by([op]) if op.regions() else op.operand_values()
         parent = where.steps[value].parent if value in where.steps else None
         waiting += [parent] if parent is not None else []
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
@@ -13,7 +13,13 @@ from tilesmith.gradients.additive import (
     make_normalisers,
     settle_maxima,
 )
-from tilesmith.gradients.gradient_tensors import Buffer, GradientTensors, Names, like
+from tilesmith.gradients.gradient_tensors import (
+    BackwardProgram,
+    Buffer,
+    GradientTensors,
+    Names,
+    like,
+)
 from tilesmith.gradients.grid_blocks import can_group, group_rows, keep_visible_blocks
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.overwriting import Overwriting, find_overwriting
@@ -25,7 +31,7 @@ from tilesmith.gradients.placement import (
     plan_gradients,
 )
 from tilesmith.gradients.products import reduce_to_lowest_terms
-from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
+from tilesmith.gradients.recurrences import KeptFunction, keep_states
 from tilesmith.gradients.reshaped import add_later
 from tilesmith.gradients.reverse import reverse_op
 from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
@@ -40,31 +46,6 @@ from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, wa
 from tilesmith.ir.types import TensorType, Value
 
 BYTE = 8
-
-
-@dataclass(frozen=True)
-class BackwardProgram:
-    """Device code that computes gradients; ``source`` turns it into text."""
-
-    function: Function
-    forward: Function
-    cotangents: tuple[tuple[Value, Value], ...]
-    """Tensors that the forward function writes, with the tensors of their cotangents."""
-    buffers: tuple[Buffer, ...]
-    states: tuple[KeptState, ...] = ()
-    """What loops keep; of those that nothing loads there is nothing left in the function."""
-    reversed_loops: tuple[Value, ...] = ()
-    """First arguments of loops that run from their last tile to the first."""
-    handed: frozenset[Value] = frozenset()
-    """Tensors that a first launch fills and a second one loads, or adds to."""
-    views: tuple[tuple[Value, Value, Value], ...] = ()
-    """Gradients of tensors in another shape, what those are views of, and the tensors."""
-
-    @property
-    def consumed(self) -> set[Value]:
-        """Cotangents that are set to zero once they are used: of stores that others follow."""
-        stored = {op.tensor for op in walk(self.function.body) if isinstance(op, Store)}
-        return stored & {cotangent for _, cotangent in self.cotangents}
 
 
 def float_tensors(function: Function) -> list[Value]:
@@ -110,12 +91,12 @@ def differentiate(
         active = find_active(function, inputs, find_idle_maxima(function))
         plans = plan_gradients(function, inputs, active)
     maxima = find_shifts(function)
-    function, settled = settle_maxima(function, maxima)
+    overwriting = find_overwriting(function)
+    function, settled = settle_maxima(function, () if overwriting.tensors else maxima)
     if settled:
         done = {value for one in settled for value in one.own_values()}
         active = find_active(function, inputs, values_of(maxima)) - done
         plans = plan_gradients(function, inputs, active)
-    overwriting = find_overwriting(function)
     kept = keep_states(function, active, overwriting.loops)
 
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
@@ -188,6 +169,8 @@ def _join(program: BackwardProgram, reshaped: Mapping[str, str]) -> BackwardProg
         for one in program.buffers
         if one.placement.mode is Mode.ATOMIC and reshaped.get(sources[one.like]) in stored
     }
+    # A view of another type is another tensor.
+    pairs = {a: b for a, b in pairs.items() if a.like.tensor.dtype == b.like.tensor.dtype}
     moved = {one.value: _narrowed(one.value, whole.value) for one, whole in pairs.items()}
     made = add_later(program.function, moved) if pairs and not program.consumed else None
     if made is None:

@@ -13,6 +13,7 @@ import torch
 
 from tilesmith.compiler.specialization import Variant
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.gradients.launch_node import Bound, CompiledBackward
 from tilesmith.gradients.program import written_tensors
 from tilesmith.gradients.source.kernel_text import Role
 from tilesmith.runtime.arguments import compile_reader
@@ -23,7 +24,7 @@ Tensors = Sequence[torch.Tensor | None]
 class Backwards(Protocol):
     """The backward kernels of a bound kernel."""
 
-    bound: Any
+    bound: Bound
 
     def find_variant(self, values: tuple[Any, ...]) -> Variant:
         """The trace that what host code computed fits."""
@@ -35,7 +36,7 @@ class Backwards(Protocol):
         wanted: frozenset[str],
         given: frozenset[str],
         saved: frozenset[str] | None = None,
-    ) -> Any:
+    ) -> CompiledBackward:
         """The one for some gradients and cotangents."""
         ...
 
