@@ -17,7 +17,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/diagnostics": (9, 1_750),
     "tilesmith/frontend": (54, 12_600),
     "tilesmith/frontend/source/rewriting": (5, 650),
-    "tilesmith/gradients": (27, 5_900),
+    "tilesmith/gradients": (32, 7_050),
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/ir": (20, 2_600),
     "tilesmith/jit": (12, 2_400),
@@ -41,8 +41,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_600,
-    "files in src": 457,
+    "lines in src": 88_850,
+    "files in src": 463,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -42,17 +42,22 @@ def keep_visible_blocks(function: Function) -> Function:
     """
     known = definitions(function.body)
     sizes: dict[str, int] = {}
-    for grid in function.body.ops:
-        if isinstance(grid, Grid):
-            where = surroundings_of(function, grid, known)
-            for op, is_certain in _accesses(grid.body, is_certain=True):
-                programs = grid.body.args if is_certain and isinstance(op, Store) else ()
-                for block, size in _visible(function, op, programs, where):
-                    sizes[block] = max(size, sizes.get(block, 1))
+    grids = [op for op in function.body.ops if isinstance(op, Grid)]
+    for block, size in (found for grid in grids for found in _visible_in(function, grid, known)):
+        sizes[block] = max(size, sizes.get(block, 1))
     if not sizes:
         return function
     blocks = [replace(b, fixed=sizes.get(b.name, b.fixed)) for b in function.blocks]
     return replace(function, blocks=tuple(blocks))
+
+
+def _visible_in(
+    function: Function, grid: Grid, known: Mapping[Value, Operation]
+) -> Iterator[tuple[str, int]]:
+    where = surroundings_of(function, grid, known)
+    for op, is_certain in _accesses(grid.body, is_certain=True):
+        programs = grid.body.args if is_certain and isinstance(op, Store) else ()
+        yield from _visible(function, op, programs, where)
 
 
 def _accesses(region: Region, *, is_certain: bool) -> Iterator[tuple[Load | Store, bool]]:

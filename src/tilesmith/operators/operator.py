@@ -284,8 +284,7 @@ class DerivedOperator:
             # It will have been changed by then; no gradient depends on what it held.
             parts.tensors[number] = torch.empty_like(parts.tensors[number])
         made = [output] if isinstance(output, torch.Tensor) else list(output or ())
-        # Those of a kernel that writes arguments say nothing of the launch.
-        results = [] if self._outline.written else made[: self._outline.num_new]
+        results = [] if self._outline.written else made
         ctx.save_for_backward(*parts.tensors, *results)
         ctx.numbers = parts.integers, parts.floats
         ctx.num_arguments = len(parts.tensors)

@@ -78,49 +78,16 @@ class Uses:
         return total
 
 
-class DeviceCode:
-    """Writes the device loops of a function as lines."""
+class Combinations:
+    """Writes scans and reductions by functions, and these functions."""
 
-    def __init__(self, scope: Scope, reversed_loops: Sequence[Value] = ()) -> None:
-        self.lines: list[str] = []
+    def __init__(self, expressions: Expressions) -> None:
+        self._expressions = expressions
+        self._scope = expressions.scope
         self.functions: dict[str, str] = {}
         """What elements are combined by: texts without the name, and names."""
-        self._scope = scope
-        self._reversed = frozenset(reversed_loops)
-        self._expressions = Expressions(scope)
-        self._subscripts = Subscripts(self._expressions)
-        self._uses = Uses(scope.function)
-        self._shown: tuple[str, int] | None = None
 
-    def write(self, region: Region, depth: int) -> None:
-        """All ops of a region; its terminator is the business of the op around it."""
-        for op in region.ops:
-            if not isinstance(op, Yield):
-                self._write_op(op, depth)
-
-    def _write_op(self, op: Operation, depth: int) -> None:
-        if isinstance(op, Grid):
-            self._write_grid(op, depth)
-        elif isinstance(op, Loop):
-            self._write_loop(op, depth)
-        elif isinstance(op, If):
-            self._write_if(op, depth)
-        elif isinstance(op, (Store, Atomic)):
-            self._say(op, depth, self._effect(op))
-        elif isinstance(op, (ScanWith, ReduceWith)):
-            self._write_combined(op, depth)
-        elif isinstance(op, ALWAYS_IN_PLACE) or self._subscripts.is_slice(op.results[0]):
-            return
-        elif len(op.results) == 1:
-            self._write_value(op, depth)
-        else:
-            raise errors.AutodiffNotSupported(
-                function=self._scope.function.name,
-                reason=f"`{op.name}` cannot be computed again",
-                loc=op.loc,
-            )
-
-    def _write_combined(self, op: ScanWith | ReduceWith, depth: int) -> None:
+    def write(self, op: ScanWith | ReduceWith, uses: Uses) -> str:
         """A call with a function of its own, which is written above the kernel."""
         function = self._combination(op.combine)
         xs = [self._expressions.whole(x).code for x in op.xs]
@@ -132,10 +99,10 @@ class DeviceCode:
         if isinstance(op, ScanWith) and op.reverse:
             args.append("reverse=True")
         name = "hl.associative_scan" if isinstance(op, ScanWith) else "hl.reduce"
-        wishes = [v.name or "running" if self._uses.count(v) else "" for v in op.results]
+        wishes = [v.name or "running" if uses.count(v) else "" for v in op.results]
         names = [self._scope.identifiers.make(wish) if wish else "_" for wish in wishes]
-        self._say(op, depth, f"{', '.join(names)} = {call(name, *args).code}")
         self._scope.texts.update((v, Text(n)) for v, n in zip(op.results, names))
+        return f"{', '.join(names)} = {call(name, *args).code}"
 
     def _combination(self, combine: Region) -> str:
         """The name of a function that combines elements."""
@@ -159,6 +126,48 @@ class DeviceCode:
         if text not in self.functions:
             self.functions[text] = self._scope.identifiers.make("combine")
         return self.functions[text]
+
+
+class DeviceCode:
+    """Writes the device loops of a function as lines."""
+
+    def __init__(self, scope: Scope, reversed_loops: Sequence[Value] = ()) -> None:
+        self.lines: list[str] = []
+        self._scope = scope
+        self._reversed = frozenset(reversed_loops)
+        self._expressions = Expressions(scope)
+        self._subscripts = Subscripts(self._expressions)
+        self.combinations = Combinations(self._expressions)
+        self._uses = Uses(scope.function)
+        self._shown: tuple[str, int] | None = None
+
+    def write(self, region: Region, depth: int) -> None:
+        """All ops of a region; its terminator is the business of the op around it."""
+        for op in region.ops:
+            if not isinstance(op, Yield):
+                self._write_op(op, depth)
+
+    def _write_op(self, op: Operation, depth: int) -> None:
+        if isinstance(op, Grid):
+            self._write_grid(op, depth)
+        elif isinstance(op, Loop):
+            self._write_loop(op, depth)
+        elif isinstance(op, If):
+            self._write_if(op, depth)
+        elif isinstance(op, (Store, Atomic)):
+            self._say(op, depth, self._effect(op))
+        elif isinstance(op, (ScanWith, ReduceWith)):
+            self._say(op, depth, self.combinations.write(op, self._uses))
+        elif isinstance(op, ALWAYS_IN_PLACE) or self._subscripts.is_slice(op.results[0]):
+            return
+        elif len(op.results) == 1:
+            self._write_value(op, depth)
+        else:
+            raise errors.AutodiffNotSupported(
+                function=self._scope.function.name,
+                reason=f"`{op.name}` cannot be computed again",
+                loc=op.loc,
+            )
 
     def _text_of(self, op: Operation) -> Text:
         if isinstance(op, Load):

@@ -83,6 +83,35 @@ class HostSizes:
             return Expressions(self._scope).text(end).code
         return str(LARGEST_UNKNOWN_BLOCK)
 
+    def register_blocks(self, wanted: Collection[str]) -> list[str]:
+        """Lines that name the blocks that several loops share, that are asked for, or no loop has."""
+        function, lines = self._function, list[str]()
+        places = shared_blocks(function)
+        for block, place in block_places(function):
+            if block in wanted and function.block(block).fixed is None:
+                places.setdefault(block, place)
+        for block, (op, axis) in places.items():
+            low, most = function.block(block).low, self.most(op, axis)
+            lines.append(self._register(block, f"{low}, {most}" if low > 1 else most))
+        for block in self._loose_blocks():
+            most = block.high or block.extent or LARGEST_UNKNOWN_BLOCK
+            lines.append(self._register(block.name, f"{block.low}, {most}"))
+        return lines
+
+    def _register(self, block: str, bounds: str) -> str:
+        name = self._scope.identifiers.make(re.sub(r"^tile", "block", block))
+        self._scope.blocks[block] = name
+        return f"{name} = hl.register_block_size({bounds})"
+
+    def _loose_blocks(self) -> list[Block]:
+        """Tuned blocks that no loop steps by: numbers made with ``hl.arange`` have them."""
+        stepped = {block for block, _ in block_places(self._function)}
+        ops = list(walk(self._function.body))
+        used = {symbol for op in ops for symbol in shape_symbols(op)}
+        used |= {op.block for op in ops if isinstance(op, BlockSize)}
+        tuned = [block for block in self._function.blocks if block.fixed is None]
+        return [block for block in tuned if block.name in used - stepped]
+
     def count(self, end: Bound, block: str) -> str:
         """How many tiles a loop has."""
         text = self.end(end, block)
@@ -132,7 +161,9 @@ class KernelText:
         self._name_numbers()
         self._scope.name_ends()
         self._name_made()
-        self._register_blocks()
+        wanted = {block for buffer in self._program.buffers for _, block in buffer.parts}
+        wanted |= {extent.block for state in self._states for extent in state.shape}
+        self._host += self._sizes.register_blocks(wanted)
         states = [self._state_allocation(state) for state in self._states]
         first, second = self._stages()
         buffers = self._program.buffers
@@ -156,7 +187,9 @@ class KernelText:
         ]
         parameters = {p.value: p.source for p in self._program.forward.parameters}
         gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
-        functions = "".join(f"def {n}{text}\n\n\n" for text, n in code.functions.items())
+        functions = "".join(
+            f"def {n}{text}\n\n\n" for text, n in code.combinations.functions.items()
+        )
         text = HEADER + functions + "\n".join(lines) + "\n"
         is_staged = bool(second.ops)
         return BackwardSource(name, text, tuple(self._arguments), gradients, is_staged)
@@ -264,38 +297,6 @@ class KernelText:
                 self._scope.texts[value] = Text(f"{tensors[match[1]]}.{match[2]}")
             elif ".stride(" not in source:
                 self._add(value, Role.CAPTURED, source)
-
-    def _register_blocks(self) -> None:
-        function = self._program.function
-        places = shared_blocks(function)
-        wanted = [block for buffer in self._program.buffers for _, block in buffer.parts]
-        wanted += [extent.block for state in self._states for extent in state.shape]
-        for block, place in block_places(function):
-            if block in wanted and function.block(block).fixed is None:
-                places.setdefault(block, place)
-        for block, (op, axis) in places.items():
-            wish = re.sub(r"^tile", "block", block)
-            name = self._scope.identifiers.make(wish)
-            low = function.block(block).low
-            most = self._sizes.most(op, axis)
-            bounds = f"{low}, {most}" if low > 1 else most
-            self._host.append(f"{name} = hl.register_block_size({bounds})")
-            self._scope.blocks[block] = name
-        for block in self._loose_blocks():
-            name = self._scope.identifiers.make(re.sub(r"^tile", "block", block.name))
-            most = block.high or block.extent or LARGEST_UNKNOWN_BLOCK
-            self._host.append(f"{name} = hl.register_block_size({block.low}, {most})")
-            self._scope.blocks[block.name] = name
-
-    def _loose_blocks(self) -> list[Block]:
-        """Tuned blocks that no loop steps by: numbers made with ``hl.arange`` have them."""
-        function = self._program.function
-        stepped = {block for block, _ in block_places(function)}
-        ops = list(walk(function.body))
-        used = {symbol for op in ops for symbol in shape_symbols(op)}
-        used |= {op.block for op in ops if isinstance(op, BlockSize)}
-        tuned = [block for block in function.blocks if block.fixed is None]
-        return [block for block in tuned if block.name in used - stepped]
 
     def _allocation(self, buffer: Buffer) -> str:
         there = {parameter.value for parameter in self._program.function.parameters}
