@@ -87,6 +87,10 @@ class Combinations:
         self.functions: dict[str, str] = {}
         """What elements are combined by: texts without the name, and names."""
 
+    def text(self) -> str:
+        """All functions."""
+        return "".join(f"def {name}{text}\n\n\n" for text, name in self.functions.items())
+
     def write(self, op: ScanWith | ReduceWith, uses: Uses) -> str:
         """A call with a function of its own, which is written above the kernel."""
         function = self._combination(op.combine)

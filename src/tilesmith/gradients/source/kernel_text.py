@@ -84,7 +84,7 @@ class HostSizes:
         return str(LARGEST_UNKNOWN_BLOCK)
 
     def register_blocks(self, wanted: Collection[str]) -> list[str]:
-        """Lines that name the blocks that several loops share, that are asked for, or no loop has."""
+        """Lines that name blocks: those of several loops, of none, and those that are wanted."""
         function, lines = self._function, list[str]()
         places = shared_blocks(function)
         for block, place in block_places(function):
@@ -187,12 +187,8 @@ class KernelText:
         ]
         parameters = {p.value: p.source for p in self._program.forward.parameters}
         gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
-        functions = "".join(
-            f"def {n}{text}\n\n\n" for text, n in code.combinations.functions.items()
-        )
-        text = HEADER + functions + "\n".join(lines) + "\n"
-        is_staged = bool(second.ops)
-        return BackwardSource(name, text, tuple(self._arguments), gradients, is_staged)
+        text = HEADER + code.combinations.text() + "\n".join(lines) + "\n"
+        return BackwardSource(name, text, tuple(self._arguments), gradients, bool(second.ops))
 
     def _stages(self) -> tuple[Region, Region]:
         """The loops of the first launch, and those of the second if there is one."""
