@@ -23,7 +23,8 @@ def leaves(args: Args) -> Args:
 
 
 def is_float(arg: Any) -> bool:
-    return isinstance(arg, torch.Tensor) and arg.is_floating_point()
+    """Whether gradients are asked for: not of what is stored in bytes."""
+    return isinstance(arg, torch.Tensor) and arg.is_floating_point() and arg.element_size() > 1
 
 
 def derive(kernel: Any, args: Args) -> DerivedBackward:

@@ -8,34 +8,9 @@ from tests.examples.ports.ports import PORTS
 
 CASES: tuple[Case, ...] = (*EXAMPLES, *PORTS)
 
-_ON_DEVICE = "how many turns there are is known on the device only"
-_TWICE = "may be stored more than once"
-_BYTES = "has elements of f8"
-_SHARED = "is read and written by the same kernel"
-_COMBINED = "`scan_with` has no derivative"
-
 REFUSED: dict[str, str] = {
-    "segment_reduction": _COMBINED,
-    "selective_scan": _COMBINED,
-    "running_max": _COMBINED,
-    "jagged_softmax": _ON_DEVICE,
-    "flex_attention_causal": _ON_DEVICE,
-    "flex_attention_window": _ON_DEVICE,
-    "scalar_decay_varlen": _ON_DEVICE,
-    "grouped_gemm_persistent": _TWICE,
-    "moe_matmul_ogs": _TWICE,
-    "moe_permute": _TWICE,
-    "gdn_fwd_h": _TWICE,
-    "fp8_gemm": _BYTES,
-    "fp8_matmul": _BYTES,
-    "fp8_attention": _BYTES,
-    "fp8_blockwise": _BYTES,
-    "fp8_scaled_all_gather_matmul": _BYTES,
-    "nvfp4_gemm": _BYTES,
-    "nvfp4_gemv": _BYTES,
-    "split_k_barrier": _SHARED,
+    "split_k_barrier": "is read and written by the same kernel",
     "all_gather_matmul": "programs wait for each other",
-    "moe_route": "cannot be computed again",
     "stochastic_rounding": "floats are made of bits that were computed",
     "adamw": "is changed in place",
 }
@@ -64,6 +39,7 @@ WITHOUT_REFERENCE: dict[str, str] = {
 
 WITHOUT_FLOATS: dict[str, str] = {
     "moe_sort_by_expert": "integers only",
+    **dict.fromkeys(("fp8_attention", "nvfp4_gemm"), "bytes only"),
     "nms_find_overlaps": "a matrix of bools",
     "nms_keep_first": "bools only",
 }

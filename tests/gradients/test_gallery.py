@@ -28,6 +28,8 @@ EXACT = 1e-13
 """Relative error of kernels that compute in fp64."""
 ROUNDED = 3e-6
 """Of those that compute in fp32."""
+HALF = {"fp8_gemm": 1e-3}
+"""Of those whose gradient is computed from a result in fp16."""
 EXCEPTIONS = {**REFUSED, **WITHOUT_REFERENCE, **WITHOUT_FLOATS}
 DERIVED = [case for case in CASES if case.name not in EXCEPTIONS]
 
@@ -67,7 +69,7 @@ def test_the_gradient_is_that_of_the_reference(case: Case) -> None:
     assert any(out.requires_grad for out in exact_outputs)
     found = gradients(backward.call, args, grads)
     exact = gradients(case.reference, wide, grads)
-    limit = EXACT if is_all_fp64(case.kernel, args) else ROUNDED
+    limit = EXACT if is_all_fp64(case.kernel, args) else HALF.get(case.name, ROUNDED)
     for actual, wanted in zip(found, exact):
         # Logarithms of what is not positive have no gradient either way.
         finite = wanted.isfinite()

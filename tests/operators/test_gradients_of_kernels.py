@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import tilesmith as helion
+import tilesmith.language as hl
 from tests.operators import graph_kernels as kernels
+from tilesmith.gradients.derived import DerivedBackward
 
 backward_kernel = helion.kernel(kernels.softmax_backward)
 
@@ -44,6 +46,39 @@ def test_gradients_in_graphs(backend: str, is_derived: bool):
         compiled(x).backward()
         (torch.softmax(y * 2, 1) ** 2).sum().backward()
         torch.testing.assert_close(x.grad, y.grad)
+
+
+@helion.kernel(static_shapes=False)
+def picked_rows(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Host code makes a view of an argument, and one of its type."""
+    flat, wide = x.reshape(-1), x.to(torch.float64)
+    out = torch.empty(places.size(), dtype=x.dtype, device=x.device)
+    for tile in hl.tile(places.size(0)):
+        picked = flat[tile.index * x.size(1) + places[tile]]
+        out[tile] = picked * torch.logsumexp(wide[tile, :], 1).to(x.dtype)
+    return out
+
+
+def test_views_that_host_code_makes_have_gradients_in_graphs():
+    torch.compiler.reset()
+    compiled = torch.compile(picked_rows, backend="aot_eager", fullgraph=True)
+    x, places = torch.randn(5, 7, requires_grad=True), torch.tensor([0, 6, 3, 3, 1])
+    y = x.detach().clone().requires_grad_()
+    compiled(x, places).sum().backward()
+    (y[torch.arange(5), places] * y.logsumexp(1)).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_the_forward_does_not_run_again_in_graphs(monkeypatch: pytest.MonkeyPatch):
+    torch.compiler.reset()
+    kernel = kernels.fresh(kernels.softmax)
+    compiled = torch.compile(lambda x: kernel(x * 2) ** 2, backend="aot_eager", fullgraph=True)
+    x = torch.randn(5, 9, requires_grad=True)
+    out = compiled(x)
+    monkeypatch.setattr(DerivedBackward, "call", None)
+    (found,) = torch.autograd.grad(out.sum(), x)
+    (wanted,) = torch.autograd.grad((torch.softmax(x * 2, 1) ** 2).sum(), x)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_what_is_saved_can_be_said():

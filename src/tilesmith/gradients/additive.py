@@ -141,9 +141,11 @@ def _insert(
         original = next((loop for loop in by_loop if loop and loop.results == op.results), None)
         if not isinstance(op, Loop) or original is None:
             return op
-        place = original.body.yielded.index(by_loop[original].peak)
-        after = _settle(op, place)
-        one = SettledLoop(by_loop[original], op, place, after.results)
+        maximum = by_loop[original]
+        place = maximum.places[original]
+        places = {loop.results: inner for loop, inner in maximum.places.items()}
+        after = _Settling(op.results[place], places).loop(op)
+        one = SettledLoop(maximum, op, place, after.results)
         settled.append(one)
         for new, old in one.pairs():
             substitution[old] = new
@@ -153,40 +155,48 @@ def _insert(
     return simplify_algebra(fold_constants(made)), settled
 
 
-def _settle(op: Loop, place: int) -> Loop:
-    """The loop with its last maximum in place of each turn's."""
-    peak = op.results[place]
-    copies = Copies()
-    args = tuple(copies.add(arg) for arg in op.body.args if arg is not op.carried[place])
-    copies.values[op.carried[place]] = peak
-    copies.values[op.body.yielded[place]] = peak
-    repeated = _Repeated(peak, copies)
-    ops = [
-        repeated.copy(inner)
-        for inner in op.body.ops[:-1]
-        if op.body.yielded[place] not in inner.results
-    ]
-    yielded = tuple(copies.of(v) for i, v in enumerate(op.body.yielded) if i != place)
-    ops.append(Yield(values=yielded, loc=op.loc))
-    return replace(
-        op,
-        init=tuple(v for i, v in enumerate(op.init) if i != place),
-        body=Region(args, tuple(ops)),
-        results=tuple(v.like() for i, v in enumerate(op.results) if i != place),
-    )
+class _Settling:
+    """Copies loops with the last maximum in place of each turn's.
 
+    One maximum minus itself is zero, and the power of that is one.
+    """
 
-class _Repeated:
-    """Copies ops; one maximum minus itself is zero, and the power of that is one."""
-
-    def __init__(self, peak: Value, copies: Copies) -> None:
-        self._copies = copies
+    def __init__(self, peak: Value, places: Mapping[tuple[Value, ...], int]) -> None:
+        self._peak = peak
+        self._places = places
+        """By the results of a loop that carries the maximum: where."""
+        self._copies = Copies()
         self._shapes: dict[Value, Shape] = {peak: peak.tile.shape}
         """Views of the maximum, with their shapes."""
         self._zeros: set[Value] = set()
+        self._tests: set[Value] = set()
+        """Whether the maximum is infinite."""
 
-    def copy(self, op: Operation) -> Operation:
-        """An op of the settled loop."""
+    def loop(self, op: Loop) -> Loop:
+        """A loop that does not carry the maximum."""
+        place, copies = self._places[op.results], self._copies
+
+        def rest(values: Sequence[Value]) -> list[Value]:
+            return [value for i, value in enumerate(values) if i != place]
+
+        bounds = {
+            name: tuple(map(copies.of, getattr(op, name))) for name in ("begins", "ends", "steps")
+        }
+        init = tuple(map(copies.of, rest(op.init)))
+        args = tuple(map(copies.add, (*op.body.args[: op.rank], *rest(op.carried))))
+        peak = op.body.yielded[place]
+        for value in (op.carried[place], peak, op.results[place]):
+            copies.values[value] = self._peak
+        kept = [one for one in op.body.ops[:-1] if isinstance(one, Loop) or peak not in one.results]
+        ops = [*map(self._copy, kept)]
+        yielded = tuple(map(copies.of, rest(op.body.yielded)))
+        ops.append(Yield(values=yielded, loc=op.loc))
+        body, results = Region(args, tuple(ops)), tuple(map(copies.add, rest(op.results)))
+        return replace(op, **bounds, init=init, body=body, results=results)
+
+    def _copy(self, op: Operation) -> Operation:
+        if isinstance(op, Loop) and op.results in self._places:
+            return self.loop(op)
         operands = [self._copies.of(value) for value in op.operand_values()]
         number: float | None = None
         if isinstance(op, Elementwise) and op.fn == "sub":
@@ -199,9 +209,17 @@ class _Repeated:
             self._zeros.update([result] if number == 0.0 else [])
             return Full(value=number, results=(result,), loc=op.loc)
         copy = self._copies.clone(op)
-        if isinstance(op, (ExpandDims, Broadcast)) and operands[0] in self._shapes:
+        if self._is_view(op, operands):
             self._shapes[copy.result] = copy.result.tile.shape
+        elif isinstance(op, Elementwise) and op.fn == "eq" and operands[0] in self._shapes:
+            self._tests.add(copy.result)
         return copy
+
+    def _is_view(self, op: Operation, operands: Sequence[Value]) -> bool:
+        """Whether it is the maximum again, or a number where that is infinite."""
+        if isinstance(op, Elementwise):
+            return op.fn == "where" and operands[0] in self._tests and operands[2] in self._shapes
+        return isinstance(op, (ExpandDims, Broadcast)) and operands[0] in self._shapes
 
 
 def find_normalisers(

@@ -21,6 +21,8 @@ from tilesmith.gradients.launch_node import (
     LaunchForm,
 )
 from tilesmith.gradients.program import differentiate, float_tensors, written_tensors
+from tilesmith.gradients.reshaped import find_reshaped
+from tilesmith.gradients.resumed import resume
 from tilesmith.gradients.source.kernel_text import Options, write_kernel
 from tilesmith.runtime.arguments import compile_guard
 from tilesmith.settings import Settings
@@ -74,7 +76,11 @@ class DerivedBackward:
         function = variant.trace.function
         wanted = frozenset(value.name for value in float_tensors(function))
         given = frozenset(value.name for value in written_tensors(function))
-        return self.compiled(variant, wanted, given)
+        found = self.compiled(variant, wanted, given)
+        if not found.source.gradients:
+            reason = "no result depends on floats that have gradients"
+            raise errors.AutodiffNotSupported(function=function.name, reason=reason)
+        return found
 
     def compiled(
         self,
@@ -115,7 +121,10 @@ class DerivedBackward:
         in_one_launch: bool = False,
     ) -> CompiledBackward:
         function = variant.trace.function
-        program = differentiate(function, wanted, given, saved, in_one_launch=in_one_launch)
+        reshaped = find_reshaped(self.bound.definition.split.source)
+        program = differentiate(
+            function, wanted, given, saved, reshaped, in_one_launch=in_one_launch
+        )
         return CompiledBackward(write_kernel(program, _options(self.bound.definition.settings)))
 
     def _wrap(self, launch: Launcher) -> Launcher:
@@ -129,12 +138,30 @@ class DerivedBackward:
         inputs: Sequence[Any],
         grad_outputs: Sequence[torch.Tensor | None],
         grad_written: Sequence[torch.Tensor | None] = (),
+        results: Sequence[torch.Tensor | None] | None = None,
     ) -> tuple[torch.Tensor | None, ...]:
         """The gradient of each tensor among the inputs; None of one without floats.
 
         ``grad_outputs`` has the cotangent of each tensor that the kernel returns, or None;
-        ``grad_written`` those of what it writes among the inputs.
+        ``grad_written`` those of what it writes among the inputs. ``results``: those that a call
+        returned, None of one that was not kept; without them the forward kernel runs once more.
         """
+        # Inside an operator torch records nothing, not even views that host code makes.
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._run(inputs, grad_outputs, grad_written, results)
+
+    def _run(
+        self,
+        inputs: Sequence[Any],
+        grad_outputs: Sequence[torch.Tensor | None],
+        grad_written: Sequence[torch.Tensor | None],
+        results: Sequence[torch.Tensor | None] | None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        if results is not None:
+            plain = [_leaf(value) for value in inputs]
+            known = resume(self, plain, grad_outputs, results)
+            if known is not None:
+                return tuple(known.get(x) for x in plain if isinstance(x, torch.Tensor))
         places = sorted(self.bound.written_arguments) if grad_written else []
         leaves = [
             map_tensors(value, (lambda t: t.detach().clone()) if place in places else _leaf)

@@ -14,7 +14,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.frontend.source.split_kernel import SplitKernel
-from tilesmith.gradients.program import written_tensors
+from tilesmith.gradients.program import first_access, written_tensors
 from tilesmith.gradients.source.kernel_text import BackwardSource, Role
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType
@@ -180,6 +180,7 @@ class LaunchForm:
         raise errors.AutodiffNotSupported(
             function=self.derived.bound.definition.name,
             reason=f"`{name}`, of which a gradient is wanted, is changed in place",
+            loc=first_access(self.variant.trace.function, name),
         )
 
     def record(self, needs: Needs) -> _Record:

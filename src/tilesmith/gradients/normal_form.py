@@ -13,7 +13,11 @@ from tilesmith.gradients.transposes import drop_double_transposes
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
+from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import (
     Definitions,
     Replacement,
@@ -25,6 +29,7 @@ from tilesmith.ir.traversal import (
     values_defined_in,
     values_used_by,
 )
+from tilesmith.ir.types import Value
 from tilesmith.passes.accesses import forward_stored_values
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.expressions import (
@@ -52,6 +57,84 @@ def _expanded_again(op: Operation, find: Definitions) -> Replacement | None:
     source = find(op.x) if isinstance(op, (ExpandDims, Reshape)) else None
     is_view = isinstance(source, (Reshape, ExpandDims))
     return source.x if is_view and source.x.type == op.result.type else None
+
+
+def subtract_rows(function: Function) -> Function:
+    """Subtract what is the same along an axis from a product, where its opposite would be added.
+
+    Before::
+
+        %b = broadcast(%a) : f32[m, n]
+        %c = elementwise(%d, %b) {fn="add"} : f32[m, n]
+
+    After, where ``%d`` is a product::
+
+        %e = elementwise(%a) {fn="neg"} : f32[m, 1]
+        %b = broadcast(%e) : f32[m, n]
+        %c = elementwise(%d, %b) {fn="sub"} : f32[m, n]
+
+    Added it would be what the product begins with, which then waits for it.
+    """
+    return apply_rules(function, [_row_added, _negative_added])
+
+
+def _row_added(op: Operation, find: Definitions) -> Replacement | None:
+    if not isinstance(op, Elementwise) or op.fn != "add":
+        return None
+    for product, row in (op.args, op.args[::-1]):
+        dot, wide = find(product), find(row)
+        is_product = isinstance(dot, Dot) and dot.acc is None
+        if not is_product or not isinstance(wide, Broadcast):
+            continue
+        writer = TileWriter(lambda: op.loc)
+        writer.open_region()
+        negated = _negated(wide.x, writer, find)
+        spread = writer.create(Broadcast, wide.result.type, x=negated)
+        ops = writer.close_region().ops
+        return [*ops, replace(op, fn="sub", args=(product, spread))]
+    return None
+
+
+def _negated(value: Value, writer: TileWriter, find: Definitions) -> Value:
+    """The opposite of a value, by way of what it is a view of."""
+    source = find(value)
+    if isinstance(source, Elementwise) and source.fn == "neg":
+        return source.args[0]
+    if isinstance(source, ExpandDims):
+        inner = _negated(source.x, writer, find)
+        return writer.create(ExpandDims, value.type, x=inner, axes=source.axes)
+    return writer.apply("neg", value)
+
+
+def _negative_added(op: Operation, find: Definitions) -> Replacement | None:
+    """``a + -b`` is ``a - b``."""
+    if not isinstance(op, Elementwise) or op.fn != "add":
+        return None
+    for first, second in (op.args, op.args[::-1]):
+        source = find(second)
+        if isinstance(source, Elementwise) and source.fn == "neg":
+            return [replace(op, fn="sub", args=(first, source.args[0]))]
+    return None
+
+
+def fold_logarithms(function: Function) -> Function:
+    """The logarithm of one is zero: that of a total by which everything was divided."""
+    return apply_rules(function, [_sum_with_nothing, _logarithm_of_one])
+
+
+def _sum_with_nothing(op: Operation, find: Definitions) -> Replacement | None:
+    if not isinstance(op, Elementwise) or op.fn != "add":
+        return None
+    pairs = ((op.args[0], find(op.args[1])), (op.args[1], find(op.args[0])))
+    return next((x for x, other in pairs if other and _logarithm_of_one(other, find)), None)
+
+
+def _logarithm_of_one(op: Operation, find: Definitions) -> Replacement | None:
+    if not isinstance(op, Elementwise) or op.fn not in ("log", "log2", "log10"):
+        return None
+    number = find(op.args[0])
+    is_one = isinstance(number, Full) and number.value == 1
+    return [Full(value=0.0, results=op.results, loc=op.loc)] if is_one else None
 
 
 def sink_views(function: Function) -> Function:
@@ -114,6 +197,7 @@ BACKWARD = Stage(
     "BACKWARD",
     "Once for each derived backward: only what gradients need, each once.",
     (
+        rewrite(fold_logarithms, "Totals that everything was divided by are one."),
         rewrite(fold_constants, "Derivatives of linear ops are constants."),
         rewrite(simplify_algebra, "Factors of one go."),
         rewrite(drop_idle_views, "Adjoints of views undo what the next one does."),
@@ -121,6 +205,7 @@ BACKWARD = Stage(
         rewrite(fold_constants, "Again, for what that laid bare."),
         rewrite(merge_common_subexpressions, "Adjoints compute much that others do, too."),
         rewrite(eliminate_dead_code, "Most forward values are not needed again."),
+        rewrite(subtract_rows, "Products need not wait for what is added to them."),
         rewrite(fuse_accumulating_dots, "Sums of products keep their accumulator."),
         rewrite(hoist_loop_invariants, "Cotangents of sums are the same in every turn."),
         rewrite(merge_common_subexpressions, "What was hoisted may be there already."),

@@ -2,7 +2,6 @@
 
 Programs of the forward grid share a factor: all columns of a product use the same rows. Summed over
 those columns by a loop, in a grid over the factor, each of its elements belongs to one program.
-Where all rows share a weight, programs walk a group of tiles and leave one part for the group.
 """
 
 from __future__ import annotations
@@ -12,17 +11,18 @@ from dataclasses import dataclass, replace
 
 from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
+from tilesmith.gradients.grid_blocks import same_for_all
 from tilesmith.gradients.transposes import transpose, transposed
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
-from tilesmith.ir.ops.elementwise import Cast
-from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import ExpandDims, Permute
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.traversal import definitions, shape_symbols, walk
+from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Value
 
 
@@ -34,6 +34,10 @@ class _Axis:
     begin: Value
     end: Value
     block: str
+    until: Value | None = None
+    """Of a loop that ends with a tile around it: where that begins."""
+    start: Value | None = None
+    """Where its first tile begins, if not at the first index."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,12 @@ def give_own_grids(
     outside = {value for op in function.body.ops for value in op.results}
     outside |= {parameter.value for parameter in function.parameters}
     atomics = [op.tensor for op in walk(function.body) if isinstance(op, Atomic)]
+    tuned = {block.name for block in function.blocks if block.fixed is None}
     stored: dict[Value, StoredSum] = {}
     blocks: list[Block] = list(function.blocks)
     ops: list[Operation] = []
     for op in function.body.ops:
-        found = list(_updates(op, known, outside)) if isinstance(op, Grid) else []
+        found = list(_updates(op, known, outside, tuned)) if isinstance(op, Grid) else []
         # Loops of one launch run at the same time: what several add to stays atomic.
         single = [
             replace(update, is_turned=can_turn and _has_turned_factor(update.op.value, known))
@@ -164,14 +169,15 @@ def _without(op: Operation, dropped: set[Atomic]) -> Operation:
 
 
 def _updates(
-    grid: Grid, known: Mapping[Value, Operation], outside: set[Value]
+    grid: Grid, known: Mapping[Value, Operation], outside: set[Value], tuned: set[str]
 ) -> Iterator[_Update]:
     axes = _axes(grid)
     order = {op: place for place, op in enumerate(walk(grid.body))}
     loops = [op for op in grid.body.ops if isinstance(op, Loop)]
     atomics = [(loop, op) for loop in loops for op in loop.body.ops if isinstance(op, Atomic)]
     for loop, op in atomics:
-        around = (*axes, *_axes(loop))
+        inner = [_without_diagonal(axis, axes, known, tuned) for axis in _axes(loop)]
+        around = (*axes, *inner)
         free = outside | {axis.arg for axis in around}
         needed = _slice([op.value, *op.indices], known, free)
         bounds = [v for axis in around for v in (axis.begin, axis.end)]
@@ -180,8 +186,41 @@ def _updates(
         is_product = op.mask is None and _is_product(op.value, known)
         if is_product and is_known and needed is not None and own is not None:
             summed = tuple(axis for axis in around if axis not in own)
+            starts = {axis.until: axis.arg for axis in inner if axis.until is not None}
+            if not starts.keys() <= {axis.arg for axis in summed}:
+                continue
+            summed = tuple(replace(axis, start=starts.get(axis.arg)) for axis in summed)
             ordered = tuple(sorted(needed, key=lambda one: order[one]))
             yield _Update(op, ordered, own, summed)
+
+
+def _without_diagonal(
+    axis: _Axis, around: Sequence[_Axis], known: Mapping[Value, Operation], tuned: set[str]
+) -> _Axis:
+    """An axis that ends with a tile around it, as one that ends with the last of those tiles.
+
+    How wide that tile is must not matter, where it is tuned: it may be all of its axis, or one
+    index. So what is beyond the diagonal adds nothing, and nothing is missing before it.
+    """
+    end = known.get(axis.end)
+    if not isinstance(end, Elementwise) or end.fn != "minimum":
+        return axis
+    for outer in around:
+        stop, last = (known.get(end.args[0]), end.args[1])
+        if not isinstance(stop, Elementwise) or stop.fn != "add" or stop.args[0] is not outer.arg:
+            continue
+        size = known.get(stop.args[1])
+        is_own = isinstance(size, BlockSize) and size.block == outer.block in tuned
+        begins = [known.get(one.begin) for one in (axis, outer)]
+        is_square = all(isinstance(begin, Full) and begin.value == 0 for begin in begins)
+        if is_own and is_square and (last is outer.end or _same_number(last, outer.end, known)):
+            return replace(axis, end=outer.end, until=outer.arg)
+    return axis
+
+
+def _same_number(a: Value, b: Value, known: Mapping[Value, Operation]) -> bool:
+    first, second = known.get(a), known.get(b)
+    return isinstance(first, Full) and isinstance(second, Full) and first.value == second.value
 
 
 def _axes(op: Grid | Loop) -> tuple[_Axis, ...]:
@@ -273,7 +312,7 @@ def _grid_of(
     writer = TileWriter(lambda: update.op.loc)
     writer.open_region()
     ops = list(dict.fromkeys(op for one in updates for op in one.slice))
-    before = _same_for_all(ops, {axis.arg: axis.block for axis in update.summed})
+    before = same_for_all(ops, {axis.arg: axis.block for axis in update.summed})
     for op in before:
         writer.insert(copies.clone(op))
     kinds = [copies.renamed(one.op.value.tile) for one in updates]
@@ -316,8 +355,9 @@ def _sum_over(
     after = [writer.apply("add", value, one) for value, one in zip(carried, added)]
     writer.effect(Yield, values=tuple(after))
     blocks = (axis.block for axis in first.summed)
+    starts = (axis.start and copies.of(axis.start) for axis in first.summed)
     return Loop(
-        begins=tuple(axis.begin for axis in first.summed),
+        begins=tuple(start or axis.begin for start, axis in zip(starts, first.summed)),
         ends=tuple(axis.end for axis in first.summed),
         steps=(),
         init=tuple(totals),
@@ -326,74 +366,3 @@ def _sum_over(
         results=tuple(value.like() for value in carried),
         loc=first.op.loc,
     )
-
-
-def group_rows(function: Function, axis: int) -> Function:
-    """The function with one more loop in its only grid, over the tiles of a group along an axis.
-
-    Before::
-
-        grid([%0], [%m]) {blocks=["t"]} (%t_begin) { ... }
-
-    After::
-
-        grid([%0], [%m]) {blocks=["t_group"]} (%group) {
-          loop([%group], [%group_end]) {blocks=["t"]} (%t_begin) { ... }
-        }
-    """
-    (grid,) = [op for op in function.body.ops if isinstance(op, Grid)]
-    block = function.block(grid.blocks[axis])
-    name = f"{block.name}_group"
-    arg = grid.body.args[axis]
-    begin = arg.like()
-    begin.name = f"{arg.name.removesuffix('_begin')}_group_begin"
-    writer = TileWriter(lambda: grid.loc)
-    writer.open_region()
-    stop = writer.apply("add", begin, writer.size_of(begin.tile, name))
-    end = writer.apply("minimum", stop, grid.ends[axis])
-    shared = _same_for_all(grid.body.ops, {arg: block.name})
-    for op in shared:
-        writer.insert(op)
-    inner = tuple(op for op in grid.body.ops if op not in shared)
-    body = Region((arg,), inner)
-    writer.insert(
-        Loop(
-            begins=(begin,),
-            ends=(end,),
-            steps=(),
-            init=(),
-            blocks=(block.name,),
-            body=body,
-            loc=grid.loc,
-        )
-    )
-    writer.effect(Yield, values=())
-    args = tuple(begin if old is arg else old for old in grid.body.args)
-    blocks = tuple(name if i == axis else old for i, old in enumerate(grid.blocks))
-    grouped = replace(grid, blocks=blocks, body=writer.close_region(args))
-    ops = [grouped if op is grid else op for op in function.body.ops]
-    added = Block(name, extent=block.extent, loc=block.loc)
-    return replace(function, blocks=(*function.blocks, added), body=function.body.with_ops(ops))
-
-
-def _same_for_all(ops: Iterable[Operation], axes: Mapping[Value, str]) -> list[Operation]:
-    """Loads, and what they need, that are the same for all tiles of some axes."""
-    varying = set(axes)
-    found: list[Operation] = []
-    for op in ops:
-        is_plain = Trait.PURE in op.traits or (isinstance(op, Load) and op.mask is None)
-        depends = any(value in varying for value in op.operand_values())
-        is_narrow = shape_symbols(op).isdisjoint(axes.values())
-        if is_plain and not depends and not op.regions() and is_narrow:
-            found.append(op)
-        else:
-            varying.update(op.results)
-    return found
-
-
-def can_group(function: Function, axis: int) -> bool:
-    """Whether there is one grid, and its tiles along the axis are tuned."""
-    grids = [op for op in function.body.ops if isinstance(op, Grid)]
-    if len(grids) != 1 or not grids[0].blocks[axis]:
-        return False
-    return function.block(grids[0].blocks[axis]).fixed is None

@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import combinations
 from math import prod
 
-from tilesmith.analysis.affine import AffineIndex, find_affine
+from tilesmith.analysis.affine import find_affine
 from tilesmith.analysis.memory_conflicts import (
     Access,
     Iterations,
@@ -21,16 +21,17 @@ from tilesmith.analysis.memory_conflicts import (
     is_disjoint,
     is_same_place,
 )
-from tilesmith.analysis.run_order import Surroundings, find_surroundings, find_told_apart
+from tilesmith.analysis.run_order import Surroundings, find_told_apart
+from tilesmith.gradients.grid_blocks import surroundings_of
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
-from tilesmith.ir.traversal import definitions, values_defined_in, walk
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.ops.shape import ExpandDims, Permute
+from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Extent, TensorType, Value
 
 MAX_PARTS_GROWTH = 16
@@ -116,7 +117,7 @@ class _Planner:
         self._known = known
         self._sites = sites
         self._grid = sites[0].grid
-        self._where = _surroundings(function, self._grid, known)
+        self._where = surroundings_of(function, self._grid, known)
         # Copies of a tensor's value are one tensor.
         tensor = sites[0].op.tensor
         loads = [replace(site.op, tensor=tensor) for site in sites]
@@ -160,8 +161,10 @@ class _Planner:
 
     def _have_own_lanes(self, site: _Site) -> bool:
         apart = self._told_apart(site)
+        # Of a tile of an axis of length one there is one lane.
+        single = {Dim.of(s.block) for s in self._where.steps.values() if s.extent == 1 and s.block}
         dims = enumerate(site.op.result.tile.shape)
-        return all(axis in apart or dim.is_one for axis, dim in dims)
+        return all(axis in apart or dim.is_one or dim in single for axis, dim in dims)
 
     def _is_once_each(self) -> bool:
         """Whether no element is loaded twice by a program."""
@@ -180,7 +183,7 @@ class _Planner:
         for first, second in combinations(self._accesses, 2):
             if is_same_place(first, second) or is_disjoint(first, second, apart):
                 continue
-            if not all(_splits_alike(first, second, arg) for arg in several):
+            if not all(_splits_alike(first, second, arg, self._where) for arg in several):
                 return False
         return True
 
@@ -250,100 +253,25 @@ class _Planner:
         return own <= MAX_PARTS_GROWTH * max(sizes)
 
 
-def _surroundings(function: Function, grid: Grid, known: Mapping[Value, Operation]) -> Surroundings:
-    fixed = {block.name: block.fixed for block in function.blocks if block.fixed is not None}
-    return find_surroundings(grid, known, fixed)
-
-
 def _is_constant(kind: object) -> bool:
     return isinstance(kind, TensorType) and all(isinstance(size, int) for size in kind.shape)
 
 
-def _splits_alike(first: Access, second: Access, arg: Value) -> bool:
+def _splits_alike(first: Access, second: Access, arg: Value, where: Surroundings) -> bool:
     """Whether programs that differ in an argument of the grid are apart in one dimension."""
     for lhs, rhs in zip(first.forms, second.forms):
-        if lhs is None or rhs is None:
+        if lhs is None or rhs is None or lhs.offset != rhs.offset:
             continue
-        is_own = dict(lhs.base) == dict(rhs.base) == {arg: 1} and lhs.offset == rhs.offset
-        if is_own and lhs.dim == rhs.dim and lhs.scale == rhs.scale:
-            return True
+        is_own = all(len(form.base) == 1 and form.base[0][1] == 1 for form in (lhs, rhs))
+        if is_own and lhs.base == rhs.base and lhs.base[0][0] is arg:
+            if lhs.dim == rhs.dim and lhs.scale == rhs.scale:
+                return True
+        elif is_own and not lhs.offset and lhs.scale == rhs.scale == 1:
+            # Tiles of the tile that belongs to the program.
+            parents = [where.steps.get(form.base[0][0]) for form in (lhs, rhs)]
+            if all(steps is not None and steps.parent is arg for steps in parents):
+                return True
     return False
-
-
-def find_overwriting(function: Function) -> Store | None:
-    """A store of floats whose elements a later turn, or another store, may overwrite."""
-    known = definitions(function.body)
-    for grid in function.body.ops:
-        if not isinstance(grid, Grid):
-            continue
-        where = _surroundings(function, grid, known)
-        apart = Iterations(grid, where.varying, known)
-        stores = list(_stores_in(grid.body, ()))
-        for store, loops in stores:
-            if not all(_moves_on(store, loop, where) for loop in loops):
-                return store
-        for (first, _), (second, _) in combinations(stores, 2):
-            (one,), (other,) = (find_accesses(op, known) for op in (first, second))
-            if one.group == other.group and not is_disjoint(one, other, apart):
-                return second
-    return None
-
-
-def _moves_on(store: Store, loop: Loop, where: Surroundings) -> bool:
-    """Whether a lane stores each turn elsewhere; no two lanes may store into one element anyway."""
-    inside = frozenset(values_defined_in(loop.body))
-    for axis, arg in enumerate(loop.body.args[: loop.rank]):
-        if where.has_one_step(arg):
-            continue
-        wide = Dim.of(loop.blocks[axis]) if loop.blocks[axis] else None
-        steps = [_varying_part(index, inside, where) for index in store.indices]
-        if not any(step is not None and _steps_with(step, arg, wide) for step in steps):
-            return False
-    return True
-
-
-def _steps_with(form: AffineIndex, arg: Value, wide: Dim | None) -> bool:
-    terms = dict(form.base)
-    factor = terms.pop(arg, 0)
-    if not factor or terms:
-        return False
-    return form.axis is None or (form.dim == wide and form.scale == factor)
-
-
-def _varying_part(
-    index: Value, inside: Collection[Value], where: Surroundings
-) -> AffineIndex | None:
-    """The summand of an index that changes within a loop, if it is one and affine."""
-    form = find_affine(index, where.definitions)
-    if form is not None:
-        base = tuple(term for term in form.base if term[0] in inside)
-        return replace(form, base=base)
-    op = where.definitions.get(index)
-    if isinstance(op, (Broadcast, ExpandDims, Cast)):
-        return _varying_part(op.x, inside, where)
-    if not isinstance(op, Elementwise) or op.fn != "add":
-        return None
-    varying = [arg for arg in op.args if _depends(arg, inside, where)]
-    return _varying_part(varying[0], inside, where) if len(varying) == 1 else None
-
-
-def _depends(value: Value, inside: Collection[Value], where: Surroundings) -> bool:
-    """Whether a value may change within a loop, other than by lanes."""
-    op = where.definitions.get(value)
-    if op is None or value not in inside:
-        return value in inside
-    if isinstance(op, Load) or op.regions():
-        return True
-    return any(_depends(operand, inside, where) for operand in op.operand_values())
-
-
-def _stores_in(region: Region, loops: tuple[Loop, ...]) -> Iterator[tuple[Store, tuple[Loop, ...]]]:
-    for op in region.ops:
-        if isinstance(op, Store) and op.value.tile.dtype.is_float:
-            yield op, loops
-        inner = (*loops, op) if isinstance(op, Loop) else loops
-        for nested in op.regions():
-            yield from _stores_in(nested, inner)
 
 
 def loads_of_written(function: Function) -> Iterator[Load]:

@@ -127,6 +127,8 @@ class _Reducer:
             return factors[0].times(factors[1], 1 if op.fn == "mul" else -1)
         if op.fn == "neg":
             return factors[0].times(Product(-1.0))
+        if op.fn == "where" and self._numbers.get(op.args[2]) == 0.0:
+            return self._kept(op)
         if op.fn not in ("add", "sub"):
             return None
         common = factors[0].common(factors[1])
@@ -139,6 +141,17 @@ class _Reducer:
         kind = op.result.tile
         total = self._writer.apply(fn, self._write(left, kind), self._write(right, kind))
         return common.times(self._of(total))
+
+    def _kept(self, op: Elementwise) -> Product | None:
+        """Part of a product, and zeros: its number is that of the part."""
+        condition, whole, zeros = op.args
+        product = self._of(whole)
+        if product.number == 1.0:
+            return None
+        rest = self._write(product.times(Product(product.number), -1), op.result.tile)
+        return Product(product.number).times(
+            self._of(self._writer.apply("where", condition, rest, zeros))
+        )
 
     def reduce(self, op: Reduce) -> Product | None:
         """A sum, with what is the same in all of its terms before it."""

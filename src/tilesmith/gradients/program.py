@@ -3,78 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import tilesmith.exc as errors
-from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.dtypes import I32
+from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.gradients.additive import (
     SettledLoop,
     find_normalisers,
     make_normalisers,
     settle_maxima,
 )
-from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
-from tilesmith.gradients.own_grids import (
-    StoredSum,
-    can_group,
-    group_rows,
+from tilesmith.gradients.gradient_tensors import (
+    BackwardProgram,
+    Buffer,
+    GradientTensors,
+    Names,
+    like,
 )
+from tilesmith.gradients.grid_blocks import can_group, group_rows, keep_visible_blocks
+from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
+from tilesmith.gradients.overwriting import Overwriting, find_overwriting
+from tilesmith.gradients.own_grids import StoredSum
 from tilesmith.gradients.placement import (
     Mode,
     Placement,
-    find_overwriting,
     loads_of_written,
     plan_gradients,
 )
 from tilesmith.gradients.products import reduce_to_lowest_terms
-from tilesmith.gradients.recurrences import KeptFunction, KeptState, keep_states
+from tilesmith.gradients.recurrences import KeptFunction, keep_states
+from tilesmith.gradients.reshaped import add_later
 from tilesmith.gradients.reverse import reverse_op
 from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.stages import with_own_grids
 from tilesmith.gradients.tape import Forward, Tape, find_active, find_reinterpreted
-from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While, Yield
-from tilesmith.ir.ops.indexing import BlockSize
-from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims
-from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, walk
-from tilesmith.ir.types import ONE, Shape, TensorType, TileType, Value, scalar
+from tilesmith.ir.types import TensorType, Value
 
 BYTE = 8
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A tensor that the backward kernel makes and fills."""
-
-    value: Value
-    like: Value
-    """The tensor that it is the gradient of."""
-    placement: Placement
-    parts: tuple[tuple[Value, str], ...] = ()
-    """For each axis of parts: the end of its range in the grid, and its block."""
-
-
-@dataclass(frozen=True)
-class BackwardProgram:
-    """Device code that computes gradients; ``source`` turns it into text."""
-
-    function: Function
-    forward: Function
-    cotangents: tuple[tuple[Value, Value], ...]
-    """Tensors that the forward function writes, with the tensors of their cotangents."""
-    buffers: tuple[Buffer, ...]
-    states: tuple[KeptState, ...] = ()
-    """What loops keep; of those that nothing loads there is nothing left in the function."""
-    reversed_loops: tuple[Value, ...] = ()
-    """First arguments of loops that run from their last tile to the first."""
-    handed: frozenset[Value] = frozenset()
-    """Tensors that a first launch fills and a second one loads."""
 
 
 def float_tensors(function: Function) -> list[Value]:
@@ -96,6 +67,7 @@ def differentiate(
     wanted: Collection[str],
     given: Collection[str],
     saved: Collection[str] | None = None,
+    reshaped: Mapping[str, str] | None = None,
     *,
     in_one_launch: bool = False,
 ) -> BackwardProgram:
@@ -103,9 +75,10 @@ def differentiate(
 
     ``wanted`` names the tensors whose gradients are asked for, ``given`` those written tensors of
     which there are cotangents, ``saved`` those that can be loaded; without it all of them can.
+    ``reshaped`` has launch expressions of tensors in another shape, with those of the tensors.
     ``in_one_launch``: though it costs more; only such a program has a derivative itself.
     """
-    function = simplify_forward(traced)
+    function = keep_visible_blocks(simplify_forward(traced))
     _check(function, wanted)
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
@@ -118,33 +91,36 @@ def differentiate(
         active = find_active(function, inputs, find_idle_maxima(function))
         plans = plan_gradients(function, inputs, active)
     maxima = find_shifts(function)
-    function, settled = settle_maxima(function, maxima)
+    overwriting = find_overwriting(function)
+    function, settled = settle_maxima(function, () if overwriting.tensors else maxima)
     if settled:
         done = {value for one in settled for value in one.own_values()}
         active = find_active(function, inputs, values_of(maxima)) - done
         plans = plan_gradients(function, inputs, active)
-    kept = keep_states(function, active)
+    kept = keep_states(function, active, overwriting.loops)
 
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
-        names = _Names(kept.function)
-        cotangents = {v: _like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
-        memory = _Gradients(cotangents, plans, names)
+        names = Names(kept.function)
+        cotangents = {v: like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
+        memory = GradientTensors(cotangents, plans, names)
         loaded = {one.after: one for one in chosen}
-        return _reverse(kept, active, memory, loaded, settled)
+        return _reverse(kept, active, memory, loaded, settled, overwriting)
 
-    candidates = find_saved(kept.function, saved)
+    candidates = find_saved(kept.function, saved, overwriting.tensors)
     candidates += list(find_normalisers(kept.function, settled, candidates))
     candidates += make_normalisers(settled)
     best = choose_saved(candidates, derive, lambda program: program.function)
-    return _finish(best, in_one_launch=in_one_launch)
+    joined = None if in_one_launch else _join(best, reshaped or {})
+    return joined or _finish(best, in_one_launch=in_one_launch)
 
 
 def _reverse(
     kept: KeptFunction,
     active: Collection[Value],
-    memory: _Gradients,
+    memory: GradientTensors,
     saved: Mapping[Value, SavedValue],
     settled: Collection[SettledLoop],
+    overwriting: Overwriting,
 ) -> BackwardProgram:
     function = kept.function
     forward = Forward(
@@ -157,6 +133,7 @@ def _reverse(
         kept.tensors,
         saved,
         dict(pair for one in settled for pair in one.pairs()),
+        overwriting,
         reverse=reverse_op,
     )
     ops = function.body.ops
@@ -179,8 +156,42 @@ def _reverse(
     )
 
 
+def _join(program: BackwardProgram, reshaped: Mapping[str, str]) -> BackwardProgram | None:
+    """The program with one gradient for a tensor that is read in two shapes, if there is one."""
+    sources = {p.value: p.source for p in program.forward.parameters}
+    stored = {
+        sources[one.like]: one
+        for one in program.buffers
+        if one.placement.mode is Mode.STORE and not one.parts
+    }
+    pairs = {
+        one: stored[reshaped[sources[one.like]]]
+        for one in program.buffers
+        if one.placement.mode is Mode.ATOMIC and reshaped.get(sources[one.like]) in stored
+    }
+    # A view of another type is another tensor.
+    pairs = {a: b for a, b in pairs.items() if a.like.tensor.dtype == b.like.tensor.dtype}
+    moved = {one.value: _narrowed(one.value, whole.value) for one, whole in pairs.items()}
+    made = add_later(program.function, moved) if pairs and not program.consumed else None
+    if made is None:
+        return None
+    return replace(
+        program,
+        function=made,
+        buffers=tuple(buffer for buffer in program.buffers if buffer not in pairs),
+        handed=frozenset(whole.value for whole in pairs.values()),
+        views=tuple((moved[one.value], two.value, one.like) for one, two in pairs.items()),
+    )
+
+
+def _narrowed(value: Value, whole: Value) -> Value:
+    return value.like(replace(value.tensor, dtype=whole.tensor.dtype))
+
+
 def _finish(program: BackwardProgram, *, in_one_launch: bool) -> BackwardProgram:
-    """The program with grids for factors."""
+    """The program with grids for factors; cotangents that change are read in their order."""
+    if program.consumed:
+        return program
     dtypes = {buffer.value: buffer.like.tensor.dtype for buffer in program.buffers}
     made = with_own_grids(program.function, dtypes, in_one_launch=in_one_launch)
     function, stored, handed = made
@@ -226,7 +237,7 @@ def _check(function: Function, wanted: Collection[str]) -> None:
         is_tiny = isinstance(kind, TensorType) and kind.dtype.is_float and kind.dtype.bits <= BYTE
         if is_tiny and parameter.value.name in wanted:
             reason = f"`{parameter.value.name}` has elements of {kind.dtype.name}"
-            raise _refusal(function, reason, parameter.value.loc)
+            raise _refusal(function, reason, first_access(function, parameter.value.name))
     for load in loads_of_written(function):
         reason = f"`{load.tensor.name}` is read and written by the same kernel"
         raise _refusal(function, reason, load.loc)
@@ -234,10 +245,14 @@ def _check(function: Function, wanted: Collection[str]) -> None:
         waits = isinstance(op, (While, GroupBarrier)) and _has_effects(op)
         if waits:
             raise _refusal(function, "programs wait for each other", op.loc)
-    store = find_overwriting(function)
-    if store is not None:
-        reason = f"elements of `{store.tensor.name}` may be stored more than once"
-        raise _refusal(function, reason, store.loc)
+
+
+def first_access(function: Function, name: str) -> SourceLocation:
+    """Where a tensor is written first, or else read."""
+    found = [op for op in walk(function.body) if isinstance(op, (Load, Store, Atomic))]
+    own = [op for op in found if op.tensor.name == name]
+    own.sort(key=lambda op: isinstance(op, Load))
+    return own[0].loc if own else UNKNOWN
 
 
 def _has_effects(op: Operation) -> bool:
@@ -249,130 +264,10 @@ def _refusal(function: Function, reason: str, loc: SourceLocation) -> errors.Aut
     return errors.AutodiffNotSupported(function=function.name, reason=reason, loc=loc)
 
 
-class _Names:
-    """Names of parameters that no other one has."""
-
-    def __init__(self, function: Function) -> None:
-        self._taken = {parameter.value.name for parameter in function.parameters}
-
-    def make(self, wish: str) -> str:
-        """A name that is free."""
-        name, number = wish, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wish}_{number}"
-        self._taken.add(name)
-        return name
-
-
-def _like(tensor: Value, name: str) -> Value:
-    return Value(replace(tensor.tensor, alias=-1), name, tensor.loc)
-
-
-def _reverse_grid(forward: Forward, memory: _Gradients, grid: Grid) -> Grid:
+def _reverse_grid(forward: Forward, memory: GradientTensors, grid: Grid) -> Grid:
     memory.grid = grid
     tape = Tape(forward, {}, tuple(zip(grid.body.args, grid.blocks)))
     tape.recompute(grid.body.ops, is_fresh=False)
     tape.run(grid.body.ops[:-1])
     tape.writer.effect(Yield, values=())
     return replace(grid, body=tape.close(grid.body.args))
-
-
-class _Gradients:
-    """The tensors of the backward function, as the reverse walk asks for them."""
-
-    def __init__(
-        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: _Names
-    ) -> None:
-        self.grid: Grid | None = None
-        self.cotangents = cotangents
-        self._plans = plans
-        self._names = names
-        self._buffers: dict[Value, Buffer] = {}
-
-    def buffers(self) -> list[Buffer]:
-        """Those that are written, in the order of the parameters."""
-        return [self._buffers[v] for v in self._plans if v in self._buffers]
-
-    def cotangent_of(self, tensor: Value) -> Value | None:
-        """The cotangents of what is stored."""
-        return self.cotangents.get(tensor)
-
-    def _buffer(self, tensor: Value) -> Buffer:
-        if tensor not in self._buffers:
-            assert self.grid is not None
-            placement = self._plans[tensor]
-            is_final = placement.mode is Mode.STORE and not placement.parts
-            kind = tensor.tensor
-            dtype = kind.dtype if is_final else cotangent_dtype(kind.dtype)
-            extra = (1,) * len(placement.parts)
-            # Extents of parts are the host's: nothing here asks for them.
-            kind = replace(
-                kind,
-                dtype=dtype,
-                shape=(*extra, *kind.shape),
-                strides=(*extra, *kind.strides),
-                alias=-1,
-            )
-            name = self._names.make(f"{'partial' if placement.parts else 'grad'}_{tensor.name}")
-            ends = [(self.grid.ends[i], self.grid.blocks[i]) for i in placement.parts]
-            value = Value(kind, name, tensor.loc)
-            self._buffers[tensor] = Buffer(value, tensor, placement, tuple(ends))
-        return self._buffers[tensor]
-
-    def write(self, tape: Tape, op: Load, cotangent: Value) -> None:
-        """Store a cotangent, or add it to what is there."""
-        assert self.grid is not None
-        buffer = self._buffer(op.tensor)
-        writer, placement = tape.writer, buffer.placement
-        numbers = [
-            _number(tape, self.grid.body.args[axis], self.grid.blocks[axis])
-            for axis in placement.parts
-        ]
-        indices = (*numbers, *map(tape.value, op.indices))
-        mask = None if op.mask is None else tape.value(op.mask)
-        value = writer.cast(cotangent, buffer.value.tensor.dtype)
-        if placement.mode is Mode.ATOMIC:
-            if mask is not None:
-                value, indices = _idle_where_masked(writer, mask, value, indices)
-            kind = AtomicKind.ADD.value
-            fields = {"tensor": buffer.value, "value": value, "indices": indices}
-            writer.create(Atomic, value.type, kind=kind, **fields)
-            return
-        if placement.mode is Mode.UPDATE:
-            before = writer.create(
-                Load, value.type, tensor=buffer.value, indices=indices, mask=mask
-            )
-            value = writer.apply("add", before, value)
-        writer.effect(Store, tensor=buffer.value, value=value, indices=indices, mask=mask)
-
-
-def _idle_where_masked(
-    writer: TileWriter, mask: Value, value: Value, indices: tuple[Value, ...]
-) -> tuple[Value, tuple[Value, ...]]:
-    """Atomics have no mask in the language: masked lanes add nothing to the first element."""
-    shape = value.tile.shape
-    mask = _broadcast(writer, mask, shape)
-    kept = writer.apply("where", mask, value, writer.full(value.tile, 0.0))
-    safe: list[Value] = []
-    for index in indices:
-        wide = _broadcast(writer, index, shape)
-        safe.append(writer.apply("where", mask, wide, writer.full(wide.tile, 0)))
-    return kept, tuple(safe)
-
-
-def _broadcast(writer: TileWriter, x: Value, shape: Shape) -> Value:
-    missing = len(shape) - x.tile.rank
-    if missing:
-        ones = x.tile.with_shape((*(ONE for _ in range(missing)), *x.tile.shape))
-        x = writer.create(ExpandDims, ones, x=x, axes=tuple(range(missing)))
-    if x.tile.shape == shape:
-        return x
-    return writer.create(Broadcast, x.tile.with_shape(shape), x=x)
-
-
-def _number(tape: Tape, begin: Value, block: str) -> Value:
-    """Which tile of the grid it is."""
-    kind = TileType(begin.tile.dtype if begin.type else I32)
-    size = tape.writer.create(BlockSize, scalar(kind.dtype), block=block)
-    return tape.writer.apply("floordiv", begin, size)

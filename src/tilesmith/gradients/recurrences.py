@@ -14,7 +14,7 @@ from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, While
 from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Arange, BlockSize, Full
+from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, TileIndex
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
@@ -23,13 +23,15 @@ from tilesmith.ir.types import ONE, Dim, TensorType, TileType, Value
 
 Axis = tuple[Value, str]
 """The argument of a loop, and its block."""
+Bound = Value | int | str
+"""The end of a loop, or the size of a tensor that it does not pass."""
 
 
 @dataclass(frozen=True)
 class Extent:
     """One dimension of kept states: how long it is, in words that host code can say."""
 
-    end: Value | None = None
+    end: Bound | None = None
     block: str = ""
     """Tiles of this block are counted, not indices."""
     dim: Dim | None = None
@@ -56,7 +58,10 @@ class Recurrence:
 class _Keeper:
     """Adds stores of states to the loops of a function that need them."""
 
-    def __init__(self, function: Function, active: Collection[Value]) -> None:
+    def __init__(
+        self, function: Function, active: Collection[Value], ordered: Collection[Value]
+    ) -> None:
+        self._ordered = ordered
         self._known = definitions(function.body)
         self._parameters = {p.value for p in function.parameters}
         self._active = active
@@ -82,9 +87,10 @@ class _Keeper:
 
     def _keep(self, op: Loop, axes: Sequence[tuple[Axis, Value]]) -> Loop:
         places = [i for i in range(len(op.carried)) if not is_only_added_to(op, i)]
-        if not any(op.carried[i] in self._active for i in places):
+        is_reversed = bool(places) and op.body.args[0] in self._ordered
+        if not is_reversed and not any(op.carried[i] in self._active for i in places):
             return op
-        ends = {axis: self._host_bound(end) for axis, end in axes}
+        ends = {axis: self._host_bound(end) or self._indexed(axis) for axis, end in axes}
         if None in ends.values():
             problem = "how many turns there are is known on the device only"
             self.loops[op.body.args[0]] = Recurrence(problem=problem)
@@ -102,7 +108,7 @@ class _Keeper:
         stores = writer.close_region().ops
         return replace(op, body=op.body.with_ops([*stores, *op.body.ops]))
 
-    def _state(self, place: int, carried: Value, ends: Mapping[Axis, Value]) -> KeptState:
+    def _state(self, place: int, carried: Value, ends: Mapping[Axis, Bound]) -> KeptState:
         blocks = [block for _, block in ends]
         leading = [
             Extent(end, block) for (_, block), end in ends.items() if not _is_axis(block, carried)
@@ -123,6 +129,18 @@ class _Keeper:
         self.tensors.append(tensor)
         return KeptState(place, tensor, shape)
 
+    def _indexed(self, axis: Axis) -> Bound | None:
+        """The size of a dimension that a loop indexes: its tiles begin before that."""
+        loads = [op for op in self._known.values() if isinstance(op, Load) and op.mask is None]
+        for op in loads:
+            for index, size in zip(op.indices, op.tensor.tensor.shape):
+                line = self._known.get(index)
+                line = self._known.get(line.x) if isinstance(line, ExpandDims) else line
+                is_tile = isinstance(line, TileIndex) and (line.begin, line.block) == axis
+                if is_tile or (index, "") == axis:
+                    return size
+        return None
+
     def _host_bound(self, end: Value) -> Value | None:
         """A number of the host that is not below the end of a loop."""
         op = self._known.get(end)
@@ -138,7 +156,7 @@ def _is_axis(block: str, carried: Value) -> bool:
     return bool(block) and Dim.of(block) in carried.tile.shape
 
 
-def _end_of(block: str, ends: Mapping[Axis, Value]) -> Value:
+def _end_of(block: str, ends: Mapping[Axis, Bound]) -> Bound:
     return [end for (_, own), end in ends.items() if own == block][-1]
 
 
@@ -189,9 +207,14 @@ class KeptFunction:
     tensors: tuple[Value, ...]
 
 
-def keep_states(function: Function, active: Collection[Value]) -> KeptFunction:
-    """Store what loops carry, where gradients need it."""
-    keeper = _Keeper(function, active)
+def keep_states(
+    function: Function, active: Collection[Value], ordered: Collection[Value] = ()
+) -> KeptFunction:
+    """Store what loops carry, where gradients need it, or turns have to come in reverse order.
+
+    ``ordered``: first arguments of loops of the second kind.
+    """
+    keeper = _Keeper(function, active, ordered)
     body = keeper.visit(function.body, ())
     parameters = (*function.parameters, *(Parameter(t, t.name) for t in keeper.tensors))
     made = replace(function, body=body, parameters=parameters) if keeper.tensors else function

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.gradients.additive import is_only_added_to
-from tilesmith.gradients.recurrences import load_state
+from tilesmith.gradients.recurrences import Recurrence, load_state
+from tilesmith.gradients.scans import as_scan_with, reverse_reduction, reverse_scan
 from tilesmith.gradients.tape import Tape
 from tilesmith.gradients.terms import cotangent_type
 from tilesmith.gradients.tile_derivatives import TILE_DERIVATIVES
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, While, Yield
 from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
+from tilesmith.ir.ops.reduction import ReduceKind, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import values_defined_in, values_used_by, walk
 from tilesmith.ir.types import Value
 
@@ -42,6 +44,15 @@ def _reverse_plain(tape: Tape, op: Operation) -> None:
     cotangents = [tape.take(result) for result in op.results]
     if all(g is None for g in cotangents):
         return
+    if isinstance(op, Scan) and op.reduction is not ReduceKind.SUM:
+        reverse_scan(tape, as_scan_with(op), cotangents)
+        return
+    if isinstance(op, ScanWith):
+        reverse_scan(tape, op, cotangents)
+        return
+    if isinstance(op, ReduceWith):
+        reverse_reduction(tape, op, cotangents)
+        return
     rule = TILE_DERIVATIVES.get(type(op))
     if rule is None or len(op.results) != 1 or cotangents[0] is None:
         kind = "a loop of unknown length" if isinstance(op, While) else f"`{op.name}`"
@@ -50,7 +61,10 @@ def _reverse_plain(tape: Tape, op: Operation) -> None:
 
 
 def _reverse_store(tape: Tape, op: Store | Atomic) -> None:
-    if not tape.is_active(op.value) or op.tensor in tape.forward.states:
+    if op.tensor in tape.forward.states:
+        return
+    is_consumed = isinstance(op, Store) and op.tensor in tape.forward.overwriting.tensors
+    if not tape.is_active(op.value) and not is_consumed:
         return
     if any(tape.forward.uses.get(result) for result in op.results):
         raise tape.refuse(op, "the previous values of an atomic are used")
@@ -64,7 +78,12 @@ def _reverse_store(tape: Tape, op: Store | Atomic) -> None:
     indices = tuple(map(tape.value, op.indices))
     loaded = tape.writer.create(Load, kind, tensor=grads, indices=indices, mask=mask)
     loaded.name = f"grad_{op.value.name or 'tile'}"
-    tape.add(op.value, tape.writer.cast(loaded, cotangent_type(op.value).dtype))
+    if tape.is_active(op.value):
+        tape.add(op.value, tape.writer.cast(loaded, cotangent_type(op.value).dtype))
+    if is_consumed:
+        # What was there before has no part in the result.
+        zeros = tape.writer.full(kind, 0.0)
+        tape.writer.effect(Store, tensor=grads, value=zeros, indices=indices, mask=mask)
 
 
 def _reverse_if(tape: Tape, op: If) -> None:
@@ -110,7 +129,7 @@ def _reverse_loop(tape: Tape, op: Loop) -> None:
     carried = enumerate(op.carried)
     kept = [i for i, v in carried if tape.is_active(v) and not is_only_added_to(op, i)]
     outer = _outer_active(tape, op)
-    if kept:
+    if kept or op.body.args[0] in tape.forward.overwriting.loops:
         _reverse_recurrence(tape, op, cotangents, kept, outer)
         return
     inits = tuple(map(tape.value, op.init))
@@ -173,8 +192,10 @@ def _reverse_recurrence(
     outer: Sequence[Value],
 ) -> None:
     found = tape.forward.recurrences.get(op.body.args[0])
+    if found is None and not kept:
+        found = Recurrence()
     if found is None or found.problem:
-        name = op.carried[kept[0]].name
+        name = op.carried[kept[0]].name if kept else ""
         subject = f"`{name}` is" if name else "values are"
         reason = f"{subject} carried from turn to turn"
         raise tape.refuse(op, f"{reason}, and {found.problem}" if found else reason)
@@ -210,4 +231,5 @@ def _reverse_recurrence(
 def _has_active_store(op: Operation, tape: Tape) -> bool:
     inner = (one for region in op.regions() for one in walk(region))
     stores = (one for one in inner if isinstance(one, (Store, Atomic)))
-    return any(tape.is_active(store.value) for store in stores)
+    consumed = tape.forward.overwriting.tensors
+    return any(tape.is_active(store.value) or store.tensor in consumed for store in stores)

@@ -61,10 +61,13 @@ class SavedValue:
         return len(self.stand_ins) > 1
 
 
-def find_saved(function: Function, names: Collection[str] | None) -> list[SavedValue]:
+def find_saved(
+    function: Function, names: Collection[str] | None, passing: Collection[Value] = ()
+) -> list[SavedValue]:
     """What the backward may load of what the function stores.
 
-    Small values come first. ``names``: of the tensors that are there; None: all are.
+    Small values come first. ``names``: of the tensors that are there; None: all are. ``passing``:
+    tensors whose elements may have been overwritten.
     """
     writes = [op.tensor for op in walk(function.body) if isinstance(op, (Store, Atomic))]
     known = definitions(function.body)
@@ -72,7 +75,8 @@ def find_saved(function: Function, names: Collection[str] | None) -> list[SavedV
     for region, op in _stores(function.body):
         is_there = names is None or op.tensor.name in names
         is_plain = op.mask is None and op.bases is None and op.value.tile.dtype.is_float
-        if is_there and is_plain and writes.count(op.tensor) == 1:
+        is_lasting = writes.count(op.tensor) == 1 and op.tensor not in passing
+        if is_there and is_plain and is_lasting:
             found += _loaded(op, region, known)
     return sorted(found, key=lambda one: one.value.tile.rank)
 

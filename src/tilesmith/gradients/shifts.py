@@ -76,11 +76,13 @@ class _DependsError(Exception):
 class _Proof:
     """Follows the shifts of one maximum through a grid."""
 
-    def __init__(self, peak: Value, loop: Loop | None, known: Mapping[Value, Operation]) -> None:
+    def __init__(
+        self, peak: Value, places: Mapping[Loop, int], known: Mapping[Value, Operation]
+    ) -> None:
         self._peak = peak
         self._dims = [dim for dim in peak.tile.shape if not dim.is_one]
-        self._loop = loop
-        """The loop that carries the maximum; None where nothing does."""
+        self._places = places
+        """The loops that carry the maximum, the outermost first, and at which place."""
         self._known = known
         self._degrees: dict[Value, Degree] = {}
 
@@ -94,9 +96,6 @@ class _Proof:
 
     def degree(self, value: Value) -> Degree:
         """How a value follows the maximum."""
-        return self._of(value)
-
-    def _of(self, value: Value) -> Degree:
         return self._degrees.get(value, NONE)
 
     def _visit(self, region: Region) -> None:
@@ -106,7 +105,7 @@ class _Proof:
             elif isinstance(op, Loop):
                 self._visit_loop(op)
             elif not isinstance(op, Yield):
-                degrees = [self._of(value) for value in op.operand_values()]
+                degrees = [self.degree(value) for value in op.operand_values()]
                 if any(not degree.is_none for degree in degrees):
                     self._visit_dependent(op, degrees)
                 else:
@@ -123,17 +122,17 @@ class _Proof:
 
     def _visit_loop(self, op: Loop) -> None:
         bounds = (*op.begins, *op.ends, *op.steps)
-        if any(not self._of(value).is_none for value in bounds):
+        if any(not self.degree(value).is_none for value in bounds):
             raise _DependsError
-        is_own = op is self._loop
-        found = [OPEN if is_own or self._is_zero(v) else self._of(v) for v in op.init]
+        is_own = op in self._places
+        found = [OPEN if is_own or self._is_zero(v) else self.degree(v) for v in op.init]
         for _ in range(2):
             before = [_renamed(d, NEW, OLD) if is_own else d for d in found]
             self._degrees.update(zip(op.carried, before))
             if is_own:
-                self._degrees[op.carried[self._place(op)]] = Degree(False, {OLD: 1.0})
+                self._degrees[op.carried[self._places[op]]] = Degree(False, {OLD: 1.0})
             self._visit(op.body)
-            after = [self._of(value) for value in op.body.yielded]
+            after = [self.degree(value) for value in op.body.yielded]
             is_settled = all(a.same(b) or b.is_open for a, b in zip(after, found))
             if not is_settled:
                 raise _DependsError
@@ -144,10 +143,17 @@ class _Proof:
             if is_inside and not is_own and any(not degree.is_none for degree in after):
                 raise _DependsError
             found = [NONE if degree.is_open else degree for degree in after]
+        if is_own and op is not next(iter(self._places)):
+            self._check_entry(op, found)
         self._degrees.update(zip(op.results, found))
 
-    def _place(self, op: Loop) -> int:
-        return op.body.yielded.index(self._peak)
+    def _check_entry(self, op: Loop, found: list[Degree]) -> None:
+        """What a loop inside begins with follows the shift of the turn around it."""
+        for value, degree in zip(op.init, found):
+            before = self.degree(value)
+            is_free = before.is_open or (before.is_none and self._is_zero(value))
+            if not is_free and not before.same(_renamed(degree, NEW, OLD)):
+                raise _DependsError
 
     def _is_zero(self, value: Value) -> bool:
         op = self._known.get(value)
@@ -163,6 +169,17 @@ class _Proof:
         while isinstance(op, (Broadcast, ExpandDims)):
             op = self._known.get(op.x)
         return float(op.value) if isinstance(op, Full) else None
+
+    def is_same_under_shifts(self, value: Value, degree: Degree) -> bool:
+        """Whether a number stays what it is: infinities under shifts, zeros under factors."""
+        filled = self.constant(value)
+        return filled is not None and (filled == 0 if degree.is_factor else isinf(filled))
+
+    def is_limit_test(self, condition: Value) -> bool:
+        """Whether it asks if something that follows shifts is a number that does not."""
+        op = self._known.get(condition)
+        args = op.args if isinstance(op, Elementwise) and op.fn in ("eq", "ne") else ()
+        return any(not self.degree(value).is_none for value in args)
 
 
 def _renamed(degree: Degree, old: str, new: str) -> Degree:
@@ -231,14 +248,24 @@ def _choice(proof: _Proof, op: Elementwise, degrees: list[Degree]) -> Degree:
     condition, *arms = degrees
     if not condition.is_none:
         raise _DependsError
+    if proof.is_limit_test(op.args[0]) and sum(degree.is_none for degree in arms) == 1:
+        # Where it holds, a maximum is infinite and nothing follows it.
+        (number,) = [value for value, degree in zip(op.args[1:], arms) if degree.is_none]
+        if proof.constant(number) is not None:
+            return next(degree for degree in arms if not degree.is_none)
     kept: list[Degree] = []
     for value, degree in zip(op.args[1:], arms):
-        filled = proof.constant(value)
-        is_factor = any(d.is_factor for d in arms)
-        # Zeros stay zeros under factors, infinities stay infinite under shifts.
-        is_free = filled is not None and (filled == 0 if is_factor else isinf(filled))
+        is_free = proof.is_same_under_shifts(value, Degree(any(d.is_factor for d in arms)))
         kept.append(OPEN if is_free and degree.is_none else degree)
     return _agreed(kept)
+
+
+def _limit_test(proof: _Proof, op: Elementwise, degrees: list[Degree]) -> Degree:
+    """Whether a maximum is infinite, or a sum of powers zero: no shift changes that."""
+    (place,) = [i for i, d in enumerate(degrees) if not d.is_none][:1]
+    if not proof.is_same_under_shifts(op.args[1 - place], degrees[place]):
+        raise _DependsError
+    return NONE
 
 
 def _view(proof: _Proof, op: Operation, degrees: list[Degree]) -> Degree:
@@ -285,6 +312,8 @@ _SCALAR_RULES: dict[str, Callable[..., Degree]] = {
     "maximum": lambda proof, op, degrees: _agreed(degrees),
     "minimum": lambda proof, op, degrees: _agreed(degrees),
     "where": _choice,
+    "eq": _limit_test,
+    "ne": _limit_test,
 }
 _RULES: dict[type[Operation], Callable[[_Proof, Any, list[Degree]], Degree]] = {
     Elementwise: _elementwise,
@@ -303,10 +332,15 @@ class IdleMaximum:
     """A maximum that no stored value depends on."""
 
     peak: Value
-    loop: Loop | None
-    """The loop that carries it."""
+    places: Mapping[Loop, int]
+    """The loops that carry it, the outermost first, and at which place; none may."""
     degrees: tuple[Degree, ...] = ()
-    """How the results of that loop follow it."""
+    """How the results of the outermost loop follow it."""
+
+    @property
+    def loop(self) -> Loop | None:
+        """The outermost loop that carries it."""
+        return next(iter(self.places), None)
 
 
 def find_shifts(function: Function) -> list[IdleMaximum]:
@@ -315,11 +349,11 @@ def find_shifts(function: Function) -> list[IdleMaximum]:
     grids = [op for op in function.body.ops if isinstance(op, Grid)]
     maxima = [(grid, *found) for grid in grids for found in _maxima(grid.body, known)]
     idle: list[IdleMaximum] = []
-    for grid, peak, loop in maxima:
-        proof = _Proof(peak, loop, known)
+    for grid, peak, places in maxima:
+        proof = _Proof(peak, places, known)
         if proof.holds(grid):
-            results = loop.results if loop is not None else ()
-            idle.append(IdleMaximum(peak, loop, tuple(map(proof.degree, results))))
+            results = next((loop.results for loop in places), ())
+            idle.append(IdleMaximum(peak, places, tuple(map(proof.degree, results))))
     return idle
 
 
@@ -330,34 +364,35 @@ def find_idle_maxima(function: Function) -> set[Value]:
 
 def values_of(maxima: Iterable[IdleMaximum]) -> set[Value]:
     """The maxima, and what carries them."""
-    return {v for one in maxima for v in (one.peak, *_carriers(one.peak, one.loop))}
+    return {v for one in maxima for v in (one.peak, *_carriers(one.places))}
 
 
-def _carriers(peak: Value, loop: Loop | None) -> Iterator[Value]:
-    if loop is not None:
-        place = loop.body.yielded.index(peak)
-        yield from (loop.carried[place], loop.results[place])
+def _carriers(places: Mapping[Loop, int]) -> list[Value]:
+    return [v for loop, i in places.items() for v in (loop.carried[i], loop.results[i])]
 
 
 def _maxima(
     region: Region, known: Mapping[Value, Operation]
-) -> Iterator[tuple[Value, Loop | None]]:
+) -> Iterator[tuple[Value, Mapping[Loop, int]]]:
     for op in walk(region):
         if isinstance(op, Reduce) and op.kind in ("max", "min"):
-            yield op.result, None
+            yield op.result, {}
         elif isinstance(op, Loop):
-            yield from ((peak, op) for peak in _running_maxima(op, known))
+            # What it begins with may be an input itself, such as the score of a sink.
+            constant = [i for i, init in enumerate(op.init) if isinstance(known.get(init), Full)]
+            found = (_running_maximum(op, place) for place in constant)
+            yield from (one for one in found if one is not None)
 
 
-def _running_maxima(op: Loop, known: Mapping[Value, Operation]) -> Iterator[Value]:
-    for init, carried, yielded in zip(op.init, op.carried, op.body.yielded):
-        # What it begins with may be an input itself, such as the score of a sink.
-        is_constant = isinstance(known.get(init), Full)
-        if is_constant and _is_running(op.body, carried, yielded):
-            yield yielded
-
-
-def _is_running(body: Region, carried: Value, yielded: Value) -> bool:
-    ops = [op for op in body.ops if yielded in op.results]
-    is_extreme = bool(ops) and isinstance(ops[0], Elementwise) and ops[0].fn == "maximum"
-    return is_extreme and carried in ops[0].operand_values()
+def _running_maximum(op: Loop, place: int) -> tuple[Value, Mapping[Loop, int]] | None:
+    """The maximum that a loop carries at a place, by itself or by a loop inside."""
+    carried, yielded = op.carried[place], op.body.yielded[place]
+    source = next((inner for inner in op.body.ops if yielded in inner.results), None)
+    if isinstance(source, Elementwise):
+        is_running = source.fn == "maximum" and carried in source.args
+        return (yielded, {op: place}) if is_running else None
+    if not isinstance(source, Loop) or carried not in source.init:
+        return None
+    inner = source.init.index(carried)
+    found = _running_maximum(source, inner) if source.results[inner] is yielded else None
+    return None if found is None else (found[0], {op: place, **found[1]})

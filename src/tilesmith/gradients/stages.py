@@ -22,6 +22,7 @@ from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import Substitution, rewrite_region, values_used_by, walk
 from tilesmith.ir.types import Dim, TensorType, TileType, Value
@@ -111,7 +112,11 @@ def split_stages(function: Function) -> tuple[Function, list[KeptState]] | None:
     parts = [cut.best(value) for value in wanted]
     if not any(map(_has_atomics, grid.body.ops)) or not wanted or None in parts:
         return None
-    kept = list(dict.fromkeys(v for part in parts if part for v in part[1]))
+    kept = [v for part in parts if part for v in part[1]]
+    # There is a first launch now: sums of rows that loops of the second need cost it little.
+    sums = [op.result for op in grid.body.ops if isinstance(op, Reduce) and op not in late]
+    kept += [value for value in sums if cut.can_keep(value) and not cut.needs_loop(value)]
+    kept = list(dict.fromkeys(kept))
     return _split(function, grid, kept)
 
 
@@ -203,8 +208,9 @@ def _second_grid(grid: Grid, kept: Sequence[Value], states: Sequence[KeptState])
 
 
 def stores_of(op: Operation) -> set[Value]:
-    """The tensors that a grid stores into."""
-    return {one.tensor for region in op.regions() for one in walk(region) if isinstance(one, Store)}
+    """The tensors that a grid stores into, or adds to."""
+    inner = (one for region in op.regions() for one in walk(region))
+    return {one.tensor for one in inner if isinstance(one, (Store, Atomic))}
 
 
 def with_own_grids(

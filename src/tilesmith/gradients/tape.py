@@ -9,6 +9,7 @@ from typing import Protocol
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import UNKNOWN, SourceLocation
 from tilesmith.gradients.copies import Copies
+from tilesmith.gradients.overwriting import Overwriting
 from tilesmith.gradients.recurrences import Recurrence
 from tilesmith.gradients.saved import SavedValue
 from tilesmith.gradients.terms import cotangent_type
@@ -50,6 +51,8 @@ class Forward:
     """What is loaded, not computed again, by the value that it comes after."""
     settled: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
     """Results of settled loops, and those of the loops that they stand for."""
+    overwriting: Overwriting = field(default_factory=Overwriting)
+    """Stores that later ones may overwrite."""
     reversed_loops: list[Value] = field(default_factory=list[Value])
     """First arguments of the loops that run from their last turn to the first."""
     reverse: Callable[[Tape, Operation], None] = field(kw_only=True)

@@ -134,8 +134,6 @@ def _fill(writer: TileWriter, x: Value, wide: TileType) -> Value:
 
 
 def _scan(tape: Tape, op: Scan, g: Value) -> None:
-    if op.reduction is not ReduceKind.SUM:
-        raise tape.refuse(op, f"running {op.kind} has no derivative here")
     back = tape.writer.create(Scan, g.type, x=g, axis=op.axis, kind=op.kind, reverse=not op.reverse)
     tape.add(op.x, back)
 
@@ -213,14 +211,14 @@ def _select(tape: Tape, op: Select, g: Value) -> None:
         sides = (g, zero) if op.position == 0 else (zero, g)
         tape.add(op.x, writer.create(Join, wide, lhs=sides[0], rhs=sides[1]))
         return
-    places = _places(writer, wide, op.axis)
+    places = positions_along(writer, wide, op.axis)
     wanted = writer.full(places.tile, op.position)
     spread = _spread(writer, g, op.axis, wide)
     picked = writer.apply("eq", places, wanted)
     tape.add(op.x, writer.apply("where", picked, spread, writer.full(wide, 0.0)))
 
 
-def _places(writer: TileWriter, wide: TileType, axis: int) -> Value:
+def positions_along(writer: TileWriter, wide: TileType, axis: int) -> Value:
     """Positions along an axis, over all of a shape."""
     line = writer.create(Arange, TileType(I32, (wide.shape[axis],)))
     ones = tuple(place for place in range(wide.rank) if place != axis)
@@ -235,7 +233,7 @@ def _gather(tape: Tape, op: Gather, g: Value) -> None:
     wide = cotangent_type(op.x)
     index = tape.value(op.index)
     picks = (*g.tile.shape[:axis], g.tile.shape[axis], wide.shape[axis], *g.tile.shape[axis + 1 :])
-    places = _places(writer, wide.with_shape(picks), axis + 1)
+    places = positions_along(writer, wide.with_shape(picks), axis + 1)
     spread = writer.spread(writer.cast(index, places.tile.dtype), axis + 1, picks)
     values = writer.spread(g, axis + 1, picks)
     hits = writer.apply("eq", spread, places)

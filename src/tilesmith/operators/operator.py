@@ -251,14 +251,15 @@ class DerivedOperator:
             f"{NAMESPACE}::{name}",
             self._run,
             mutates_args=(),
-            schema=f"(Tensor?[] gradients, {forward.schema_of_leaves()}) -> Tensor[]",
+            schema=f"(Tensor?[] gradients, Tensor[] results, {forward.schema_of_leaves()})"
+            " -> Tensor[]",
         )
         self.definition.register_fake(self._fake)
         self.definition.register_vmap(self._vmap)
         implement(name, self._run)
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep the arguments of a call."""
+        """Keep the arguments of a call and, so that it need not run again, its results."""
         parts = self._structure.by_kind(inputs)
         places = [i for i, (kind, _) in enumerate(self._leaves) if SCHEMA_TYPES[kind] == "Tensor"]
         for number in self._outline.written:
@@ -268,39 +269,52 @@ class DerivedOperator:
                 raise errors.AutodiffNotSupported(function=self.name, reason=reason)
             # It will have been changed by then; no gradient depends on what it held.
             parts.tensors[number] = torch.empty_like(parts.tensors[number])
-        ctx.save_for_backward(*parts.tensors)
+        made = [output] if isinstance(output, torch.Tensor) else list(output or ())
+        results = [] if self._outline.written else made
+        ctx.save_for_backward(*parts.tensors, *results)
         ctx.numbers = parts.integers, parts.floats
+        ctx.num_arguments = len(parts.tensors)
 
     def backward(self, ctx: Any, *gradients: Any) -> Any:
         """A gradient for each float tensor among the leaves."""
-        parts = Parts(ctx.saved_tensors, *ctx.numbers)
-        found = iter(self.call(gradients, self._structure.in_order(parts)))
+        count = ctx.num_arguments
+        parts = Parts(ctx.saved_tensors[:count], *ctx.numbers)
+        results = ctx.saved_tensors[count:]
+        found = iter(self.call(gradients, results, self._structure.in_order(parts)))
         tensors = iter(parts.tensors)
         return tuple(
             next(found) if SCHEMA_TYPES[kind] == "Tensor" and _is_float(next(tensors)) else None
             for kind, _ in self._leaves
         )
 
-    def call(self, gradients: Sequence[Any], leaves: Sequence[Any]) -> Sequence[torch.Tensor]:
+    def call(
+        self, gradients: Sequence[Any], results: Sequence[Any], leaves: Sequence[Any]
+    ) -> Sequence[torch.Tensor]:
         """Call the operator, also under a transform that differentiates."""
         try:
-            return self.definition(list(gradients), *leaves)
+            return self.definition(list(gradients), list(results), *leaves)
         except RuntimeError as error:
             if NOT_IN_TRANSFORMS not in str(error):
                 raise
-        return _FirstDerivative.apply(*gradients, *leaves, self, len(gradients))
+        counts = len(gradients), len(results)
+        return _FirstDerivative.apply(*gradients, *results, *leaves, self, counts)
 
-    def _run(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
+    def _run(
+        self, gradients: list[torch.Tensor | None], results: list[torch.Tensor], *values: Any
+    ) -> list[torch.Tensor]:
         given = [None if number is None else gradients[number] for number in self._returned]
+        changed = gradients[self._outline.num_new :]
+        made = [None if number is None else results[number] for number in self._returned]
+        kept = () if self._outline.written else (made,)
         args = self._structure.arguments(values)
-        found = self._kernel.run_backward(args, given, gradients[self._outline.num_new :])
+        found = self._kernel.run_backward(args, given, changed, *kept)
         return [
             torch.zeros_like(tensor) if grad is None else grad.contiguous()
             for tensor, grad in zip(self._structure.by_kind(values).tensors, found)
             if _is_float(tensor)
         ]
 
-    def _fake(self, gradients: list[torch.Tensor | None], *values: Any) -> list[torch.Tensor]:
+    def _fake(self, gradients: Any, results: Any, *values: Any) -> list[torch.Tensor]:
         tensors = self._structure.by_kind(values).tensors
         return [
             torch.empty_like(t, memory_format=torch.contiguous_format)
@@ -310,12 +324,14 @@ class DerivedOperator:
 
     def _vmap(self, info: Any, in_dims: Sequence[Any], *values: Any) -> Any:
         """One call for each element of the batch; gradients are stacked."""
-        (dims, *others), (gradients, *leaves) = in_dims, values
-        dims = dims if isinstance(dims, list) else [dims] * len(gradients)
+        lists = [
+            (given, dims if isinstance(dims, list) else [dims] * len(given))
+            for given, dims in zip(values[:2], in_dims)
+        ]
         calls = [
             self.definition(
-                [_element(grad, dim, i) for grad, dim in zip(gradients, dims)],
-                *(_element(value, dim, i) for value, dim in zip(leaves, others)),
+                *([_element(x, dim, i) for x, dim in zip(*one)] for one in lists),
+                *(_element(value, dim, i) for value, dim in zip(values[2:], in_dims[2:])),
             )
             for i in range(info.batch_size)
         ]
@@ -330,8 +346,9 @@ class _FirstDerivative(torch.autograd.Function):
     @staticmethod
     def forward(*inputs: Any) -> tuple[torch.Tensor, ...]:
         """Call the operator, one transform further inside."""
-        *values, operator, count = inputs
-        return tuple(operator.call(values[:count], values[count:]))
+        *values, operator, (count, kept) = inputs
+        rest = values[count:]
+        return tuple(operator.call(values[:count], rest[:kept], rest[kept:]))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -8,25 +8,37 @@ from collections.abc import Iterator, Sequence
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.gradients.source.expressions import ALWAYS_IN_PLACE, Expressions
+from tilesmith.gradients.source.expressions import ALWAYS_IN_PLACE, Expressions, number
 from tilesmith.gradients.source.scope import Scope, TileName, tile_names
 from tilesmith.gradients.source.subscripts import Subscripts
-from tilesmith.gradients.source.texts import Text, call, listed
+from tilesmith.gradients.source.texts import (
+    LINE,
+    Identifiers,
+    Text,
+    call,
+    listed,
+    returned,
+    wrapped,
+)
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.ops.reduction import Reduce, ReduceWith, ScanWith
 from tilesmith.ir.types import Value
 
 WIDEST_IN_PLACE = 60
 """Characters of an expression that is written inside another."""
 INDENT = "    "
+WIDEST_HEADER = 80
+"""Characters of a function's parameters that stand in one line."""
 NAMES_BY_FUNCTION = {
     "add": "total", "sub": "difference", "mul": "product", "div": "quotient", "exp": "powers",
     "exp2": "powers", "where": "chosen", "rsqrt": "inverse", "sqrt": "root", "neg": "negated",
     "log": "logarithm", "eq": "hits", "lt": "below", "le": "below", "gt": "above", "ge": "above",
+    "and": "mask", "or": "mask", "not": "mask", "floordiv": "number", "maximum": "larger",
+    "minimum": "smaller",
 }  # fmt: skip
 NAMES_BY_REDUCTION = {"sum": "total", "max": "peak", "min": "least", "prod": "product"}
 
@@ -66,6 +78,60 @@ class Uses:
         return total
 
 
+class Combinations:
+    """Writes scans and reductions by functions, and these functions."""
+
+    def __init__(self, expressions: Expressions) -> None:
+        self._expressions = expressions
+        self._scope = expressions.scope
+        self.functions: dict[str, str] = {}
+        """What elements are combined by: texts without the name, and names."""
+
+    def text(self) -> str:
+        """All functions."""
+        return "".join(f"def {name}{text}\n\n\n" for text, name in self.functions.items())
+
+    def write(self, op: ScanWith | ReduceWith, uses: Uses) -> str:
+        """A call with a function of its own, which is written above the kernel."""
+        function = self._combination(op.combine)
+        xs = [self._expressions.whole(x).code for x in op.xs]
+        given = xs[0] if len(xs) == 1 else f"({', '.join(xs)})"
+        args = [function, given, f"dim={op.axis}"]
+        if isinstance(op, ReduceWith) and op.others is not None:
+            others = [number(other).code for other in op.others]
+            args.append(f"other={others[0] if len(others) == 1 else '(' + ', '.join(others) + ')'}")
+        if isinstance(op, ScanWith) and op.reverse:
+            args.append("reverse=True")
+        name = "hl.associative_scan" if isinstance(op, ScanWith) else "hl.reduce"
+        wishes = [v.name or "running" if uses.count(v) else "" for v in op.results]
+        names = [self._scope.identifiers.make(wish) if wish else "_" for wish in wishes]
+        self._scope.texts.update((v, Text(n)) for v, n in zip(op.results, names))
+        return f"{', '.join(names)} = {call(name, *args).code}"
+
+    def _combination(self, combine: Region) -> str:
+        """The name of a function that combines elements."""
+        # Names of arguments are the function's own.
+        own = Identifiers()
+        for arg in combine.args:
+            self._scope.texts[arg] = Text(own.make(arg.name or "element"))
+        self._scope.elements.update(combine.args)
+        args = [f"{self._scope.texts[arg].code}: torch.Tensor" for arg in combine.args]
+        results = [self._expressions.text(value).code for value in combine.yielded]
+        kind = ", ".join(["torch.Tensor"] * len(results))
+        returns = kind if len(results) == 1 else f"tuple[{kind}]"
+        header = f"({', '.join(args)}) -> {returns}:"
+        value = returned(results)
+        is_long = len(results) > 1 and len(value) > LINE - len(INDENT + "return ")
+        value = f"({value})" if is_long else value
+        lines = [header, *wrapped(f"return {value}", INDENT)]
+        if len(header) > WIDEST_HEADER:
+            lines[:1] = ["(", *(f"{INDENT}{arg}," for arg in args), f") -> {returns}:"]
+        text = "\n".join(lines)
+        if text not in self.functions:
+            self.functions[text] = self._scope.identifiers.make("combine")
+        return self.functions[text]
+
+
 class DeviceCode:
     """Writes the device loops of a function as lines."""
 
@@ -75,6 +141,7 @@ class DeviceCode:
         self._reversed = frozenset(reversed_loops)
         self._expressions = Expressions(scope)
         self._subscripts = Subscripts(self._expressions)
+        self.combinations = Combinations(self._expressions)
         self._uses = Uses(scope.function)
         self._shown: tuple[str, int] | None = None
 
@@ -93,7 +160,9 @@ class DeviceCode:
             self._write_if(op, depth)
         elif isinstance(op, (Store, Atomic)):
             self._say(op, depth, self._effect(op))
-        elif isinstance(op, ALWAYS_IN_PLACE):
+        elif isinstance(op, (ScanWith, ReduceWith)):
+            self._say(op, depth, self.combinations.write(op, self._uses))
+        elif isinstance(op, ALWAYS_IN_PLACE) or self._subscripts.is_slice(op.results[0]):
             return
         elif len(op.results) == 1:
             self._write_value(op, depth)
@@ -146,7 +215,7 @@ class DeviceCode:
             if comment != line:
                 self.lines.append(f"{INDENT * depth}# {comment}")
             self._shown = place
-        self.lines.append(INDENT * depth + line)
+        self.lines += wrapped(line, INDENT * depth)
 
     def _range(self, op: Grid | Loop, tiles: list[TileName]) -> str:
         begins = [self._expressions.text(begin).code for begin in op.begins]
@@ -190,23 +259,27 @@ class DeviceCode:
         text = self._range(op, tiles)
         self._scope.tiles.update(zip(op.body.args, tiles))
         names = ", ".join(tile.name for tile in tiles)
-        self.lines.append(f"{INDENT * depth}for {names} in {text}:")
+        self.lines += wrapped(f"for {names} in {text}:", INDENT * depth)
 
-    def _close(self, op: Grid | Loop) -> None:
+    def _close(self, op: Grid | Loop, start: int) -> None:
         for arg in op.body.args[: len(op.blocks)]:
             del self._scope.tiles[arg]
+        if self.lines[-1].endswith(":"):
+            del self.lines[start:]  # nothing stands in it
 
     def _write_grid(self, op: Grid, depth: int) -> None:
+        start = len(self.lines)
         self._open(op, depth)
         self.write(op.body, depth + 1)
-        self._close(op)
+        self._close(op, start)
 
     def _write_loop(self, op: Loop, depth: int) -> None:
         names = self._carry(op.init, op.carried, depth)
+        start = len(self.lines)
         self._open(op, depth)
         self.write(op.body, depth + 1)
         self._assign(names, op.body.yielded, depth + 1)
-        self._close(op)
+        self._close(op, start)
         for result, name in zip(op.results, names):
             self._scope.texts[result] = Text(name)
 
@@ -232,9 +305,13 @@ class DeviceCode:
         )
         if depends:
             joined = ", ".join(text for _, text in pairs)
-            self.lines.append(f"{INDENT * depth}{', '.join(targets)} = {joined}")
+            line = f"{', '.join(targets)} = {joined}"
+            is_long = depth * len(INDENT) + len(line) > LINE
+            line = f"{', '.join(targets)} = ({joined})" if is_long else line
+            self.lines += wrapped(line, INDENT * depth)
             return
-        self.lines += [f"{INDENT * depth}{name} = {text}" for name, text in pairs]
+        for name, text in pairs:
+            self.lines += wrapped(f"{name} = {text}", INDENT * depth)
 
     def _write_if(self, op: If, depth: int) -> None:
         names = [self._scope.identifiers.make(v.name or "chosen") for v in op.results]

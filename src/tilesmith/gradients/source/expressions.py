@@ -24,6 +24,7 @@ from tilesmith.gradients.source.texts import (
     call,
     listed,
 )
+from tilesmith.ir.axis_roles import Mixed
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
@@ -67,7 +68,7 @@ class Expressions:
         op = self.scope.definitions.get(value)
         if op is None:
             raise errors.InternalError(problem=f"value {value.name!r} has no text")
-        rule = _RULES.get(type(op))
+        rule = _RULES.get(type(op)) or (Expressions.mixed if isinstance(op.form, Mixed) else None)
         if rule is None:
             raise errors.AutodiffNotSupported(
                 function=self.scope.function.name,
@@ -98,7 +99,8 @@ class Expressions:
         if isinstance(op, Full):
             return True
         # Numbers are not as narrow as unsigned tiles, of which random numbers are made.
-        if value.tile.rank or value.tile.dtype.kind is ElementKind.UNSIGNED:
+        is_unsigned = value.tile.dtype.kind is ElementKind.UNSIGNED
+        if value.tile.rank or is_unsigned or value in self.scope.elements:
             return False
         if op is None or isinstance(op, (Full, BlockSize)):
             return True
@@ -199,17 +201,16 @@ class Expressions:
             return Text(f"hl.split({self.whole(op.x).code})[{op.position}]")
         return call(f"{self.whole(op.x).atom}.select", str(op.axis), str(op.position))
 
+    def mixed(self, op: Any) -> Text:
+        """The values that a function of torch gives, which mixes the lanes of an axis."""
+        return Text(f"torch.{op.name}({self.whole(op.x).code}, dim={op.axis})[0]")
+
     def scan(self, op: Scan) -> Text:
         """``hl.cumsum`` and the like."""
-        if op.reduction not in (ReduceKind.SUM, ReduceKind.PROD):
-            raise errors.AutodiffNotSupported(
-                function=self.scope.function.name,
-                reason=f"running {op.kind} cannot be computed again",
-                loc=op.loc,
-            )
-        name = "hl.cumsum" if op.reduction is ReduceKind.SUM else "hl.cumprod"
         args = [self.whole(op.x).code, str(op.axis), *(["reverse=True"] if op.reverse else [])]
-        return call(name, *args)
+        if op.reduction in (ReduceKind.SUM, ReduceKind.PROD):
+            return call("hl.cumsum" if op.reduction is ReduceKind.SUM else "hl.cumprod", *args)
+        return call("hl.associative_scan", f"torch.{op.kind}imum", *args)
 
     def block_size(self, op: BlockSize) -> Text:
         """The size of a block."""
@@ -299,6 +300,8 @@ def write_function(fn: str, args: list[Text], *, are_numbers: bool) -> Text:
         return Text(f"{PREFIX[fn]}{args[0].within(UNARY)}", UNARY)
     if fn in INFIX:
         symbol, level = INFIX[fn]
+        if fn == "add" and args[1].level == UNARY and args[1].code.startswith("-"):
+            symbol, args = "-", [args[0], Text(args[1].code[1:])]
         # Comparisons do not chain, and a - (b - c) is not a - b - c.
         left = args[0].within(level + 1 if level == COMPARE else level)
         return Text(f"{left} {symbol} {args[1].within(level + 1)}", level)

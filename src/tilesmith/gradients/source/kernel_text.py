@@ -7,23 +7,22 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from tilesmith.gradients.gradient_tensors import BackwardProgram, Buffer
 from tilesmith.gradients.placement import Mode
-from tilesmith.gradients.program import BackwardProgram, Buffer
-from tilesmith.gradients.recurrences import Extent, KeptState
+from tilesmith.gradients.recurrences import Bound, Extent, KeptState
 from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
-from tilesmith.gradients.source.texts import Identifiers, Text, listed, returned
+from tilesmith.gradients.source.texts import LINE, Identifiers, Text, listed, returned, wrapped
 from tilesmith.gradients.stages import stores_of
-from tilesmith.ir.function import Function
+from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traversal import definitions
+from tilesmith.ir.ops.indexing import BlockSize, Full
+from tilesmith.ir.traversal import definitions, shape_symbols, walk
 from tilesmith.ir.types import ONE, TensorType, Value
 
 HEADER = "import torch\n\nimport tilesmith as helion\nimport tilesmith.language as hl\n\n\n"
-LINE = 100
 LARGEST_UNKNOWN_BLOCK = 128
 """Of a block whose loop ends at a number that only device code knows."""
 
@@ -84,7 +83,36 @@ class HostSizes:
             return Expressions(self._scope).text(end).code
         return str(LARGEST_UNKNOWN_BLOCK)
 
-    def count(self, end: Value, block: str) -> str:
+    def register_blocks(self, wanted: Collection[str]) -> list[str]:
+        """Lines that name blocks: those of several loops, of none, and those that are wanted."""
+        function, lines = self._function, list[str]()
+        places = shared_blocks(function)
+        for block, place in block_places(function):
+            if block in wanted and function.block(block).fixed is None:
+                places.setdefault(block, place)
+        for block, (op, axis) in places.items():
+            low, most = function.block(block).low, self.most(op, axis)
+            lines.append(self._register(block, f"{low}, {most}" if low > 1 else most))
+        for block in self._loose_blocks():
+            most = block.high or block.extent or LARGEST_UNKNOWN_BLOCK
+            lines.append(self._register(block.name, f"{block.low}, {most}"))
+        return lines
+
+    def _register(self, block: str, bounds: str) -> str:
+        name = self._scope.identifiers.make(re.sub(r"^tile", "block", block))
+        self._scope.blocks[block] = name
+        return f"{name} = hl.register_block_size({bounds})"
+
+    def _loose_blocks(self) -> list[Block]:
+        """Tuned blocks that no loop steps by: numbers made with ``hl.arange`` have them."""
+        stepped = {block for block, _ in block_places(self._function)}
+        ops = list(walk(self._function.body))
+        used = {symbol for op in ops for symbol in shape_symbols(op)}
+        used |= {op.block for op in ops if isinstance(op, BlockSize)}
+        tuned = [block for block in self._function.blocks if block.fixed is None]
+        return [block for block in tuned if block.name in used - stepped]
+
+    def count(self, end: Bound, block: str) -> str:
         """How many tiles a loop has."""
         text = self.end(end, block)
         fixed = self._function.block(block).fixed
@@ -99,8 +127,10 @@ class HostSizes:
             return self.count(extent.end, extent.block)
         return self.end(extent.end)
 
-    def end(self, end: Value, block: str = "") -> str:
+    def end(self, end: Bound, block: str = "") -> str:
         """The end of a loop, as the loop itself has it."""
+        if not isinstance(end, Value):
+            return self._scope.extent(end)
         for name, (op, axis) in block_places(self._function):
             arg = op.body.args[axis]
             if op.ends[axis] is end and arg in self._scope.ends and block in ("", name):
@@ -131,30 +161,34 @@ class KernelText:
         self._name_numbers()
         self._scope.name_ends()
         self._name_made()
-        self._register_blocks()
-        allocations = [self._allocation(buffer) for buffer in self._program.buffers]
+        wanted = {block for buffer in self._program.buffers for _, block in buffer.parts}
+        wanted |= {extent.block for state in self._states for extent in state.shape}
+        self._host += self._sizes.register_blocks(wanted)
         states = [self._state_allocation(state) for state in self._states]
         first, second = self._stages()
+        buffers = self._program.buffers
+        written = {tensor for op in first.ops for tensor in stores_of(op)}
+        early = [self._allocation(b) for b in buffers if not second.ops or b.value in written]
+        late = [self._allocation(b) for b in buffers if second.ops and b.value not in written]
+        # A statement of the host between loops makes them two launches.
+        late += [self._view(*view) for view in self._program.views]
         code = DeviceCode(self._scope, self._program.reversed_loops)
         code.write(first, 1)
-        # A statement of the host between loops makes them two launches.
-        late = allocations if second.ops else []
-        code.lines += [INDENT + line for line in late]
+        code.lines += [text for line in late for text in wrapped(line, INDENT)]
         code.write(second, 1)
         results = [self._result(buffer) for buffer in self._program.buffers]
-        body = [*self._host, *(states if second.ops else [*allocations, *states])]
+        body = [*self._host, *early, *states]
         lines = [
             *self._decorator(),
             *self._header(name),
-            *(INDENT + line for line in body),
+            *(text for line in body for text in wrapped(line, INDENT)),
             *code.lines,
             f"{INDENT}return {returned(results)}",
         ]
         parameters = {p.value: p.source for p in self._program.forward.parameters}
         gradients = tuple(parameters[buffer.like] for buffer in self._program.buffers)
-        text = HEADER + "\n".join(lines) + "\n"
-        is_staged = bool(second.ops)
-        return BackwardSource(name, text, tuple(self._arguments), gradients, is_staged)
+        text = HEADER + code.combinations.text() + "\n".join(lines) + "\n"
+        return BackwardSource(name, text, tuple(self._arguments), gradients, bool(second.ops))
 
     def _stages(self) -> tuple[Region, Region]:
         """The loops of the first launch, and those of the second if there is one."""
@@ -167,7 +201,8 @@ class KernelText:
     def _decorator(self) -> list[str]:
         settings = [f"static_shapes={self._options.static_shapes}"]
         settings += [f"{key}={value}" for key, value in self._options.others]
-        if any(self._is_finished_on_host(buffer) for buffer in self._program.buffers):
+        is_computed = any(map(self._is_finished_on_host, self._program.buffers))
+        if is_computed or self._program.consumed:
             settings.append("ignore_warnings=[helion.exc.TensorOperationInWrapper]")
         return [f"@helion.kernel({', '.join(settings)})"]
 
@@ -202,8 +237,14 @@ class KernelText:
         self._arguments.append(Argument(name, role, source))
 
     def _name_tensors(self) -> None:
+        consumed = self._program.consumed
         for written, cotangent in self._program.cotangents:
             self._add(cotangent, Role.COTANGENT, written.name)
+            if cotangent in consumed:
+                given = self._scope.texts[cotangent].code
+                left = self._scope.identifiers.make(f"{given}_left")
+                self._host.append(f"{left} = {given}.clone()")
+                self._scope.texts[cotangent] = Text(left)
         needed = {parameter.value for parameter in self._program.function.parameters}
         needed |= {self._model_of(buffer, needed) for buffer in self._program.buffers}
         kept = {state.tensor for state in self._program.states}
@@ -213,6 +254,7 @@ class KernelText:
             if isinstance(parameter.value.type, TensorType) and is_needed:
                 self._add(parameter.value, Role.CAPTURED, parameter.source)
         made |= {state.tensor for state in self._states}
+        made |= {view for view, _, _ in self._program.views}
         self._made = sorted(made, key=lambda value: value.name)
 
     def _model_of(self, buffer: Buffer, there: Collection[Value]) -> Value:
@@ -252,23 +294,6 @@ class KernelText:
             elif ".stride(" not in source:
                 self._add(value, Role.CAPTURED, source)
 
-    def _register_blocks(self) -> None:
-        function = self._program.function
-        places = shared_blocks(function)
-        wanted = [block for buffer in self._program.buffers for _, block in buffer.parts]
-        wanted += [extent.block for state in self._states for extent in state.shape]
-        for block, place in block_places(function):
-            if block in wanted and function.block(block).fixed is None:
-                places.setdefault(block, place)
-        for block, (op, axis) in places.items():
-            wish = re.sub(r"^tile", "block", block)
-            name = self._scope.identifiers.make(wish)
-            low = function.block(block).low
-            most = self._sizes.most(op, axis)
-            bounds = f"{low}, {most}" if low > 1 else most
-            self._host.append(f"{name} = hl.register_block_size({bounds})")
-            self._scope.blocks[block] = name
-
     def _allocation(self, buffer: Buffer) -> str:
         there = {parameter.value for parameter in self._program.function.parameters}
         model = self._model_of(buffer, there)
@@ -277,12 +302,21 @@ class KernelText:
         make = "empty" if is_filled else "zeros"
         is_same = buffer.value.tensor.dtype == buffer.like.tensor.dtype
         dtype = f"{like}.dtype" if is_same else tensor_dtype(buffer.value)
+        if buffer.value in self._program.handed:
+            # In another shape it is a view of this one, whatever the strides of the tensor are.
+            return f"{name} = torch.{make}({like}.size(), dtype={dtype}, device={like}.device)"
         if not buffer.parts:
             given = "" if is_same else f", dtype={dtype}"
             return f"{name} = torch.{make}_like({like}{given})"
         counts = [self._sizes.count(*part) for part in buffer.parts]
         shape = listed([*counts, f"*{like}.size()"])
         return f"{name} = torch.{make}({shape}, dtype={dtype}, device={like}.device)"
+
+    def _view(self, view: Value, whole: Value, like: Value) -> str:
+        """A gradient in another shape."""
+        sizes = [self._scope.extent(size) for size in like.tensor.shape]
+        shape = "-1" if len(sizes) == 1 else listed(sizes)
+        return f"{self._scope.tensor(view)} = {self._scope.tensor(whole)}.view({shape})"
 
     def _state_allocation(self, state: KeptState) -> str:
         name = self._scope.tensor(state.tensor)

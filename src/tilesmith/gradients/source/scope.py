@@ -58,6 +58,9 @@ class Scope:
     texts: dict[Value, Text] = field(default_factory=dict[Value, Text])
     """What stands for values that have a text: names, and numbers of the host."""
 
+    elements: set[Value] = field(default_factory=set[Value])
+    """Arguments of functions that combine elements: scalars, but no numbers of the host."""
+
     def tensor(self, value: Value) -> str:
         """The name of a tensor."""
         return self.texts[value].code

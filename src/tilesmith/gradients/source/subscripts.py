@@ -77,8 +77,23 @@ class Subscripts:
         elif isinstance(op, ExpandDims) and not op.x.tile.rank:
             return _Element(self._expressions.text(op.x).code)
         elif index.tile.rank > 1:
-            return _Element("", None, is_broad=True)
+            return self._only_tile(index, size, rank) or _Element("", None, is_broad=True)
         return _Element(self._line(line, size), axis)
+
+    def _only_tile(self, index: Value, size: Extent, rank: int) -> _Element | None:
+        """The tile of an axis of length one, whose only index is known."""
+        op = self._scope.definitions.get(index)
+        wide = [axis for axis, dim in enumerate(index.tile.shape) if not dim.is_one]
+        if not isinstance(op, Full) or op.value != 0 or size != 1 or len(wide) != 1:
+            return None
+        tile = self._scope.tile_of(index.tile.shape[wide[0]].symbol or "")
+        axis = wide[0] + rank - index.tile.rank
+        return None if tile is None else _Element(tile.name, axis)
+
+    def is_slice(self, value: Value) -> bool:
+        """Whether indices are written as a slice with known bounds, wherever they are used."""
+        is_line = value.tile.rank == 1 and value.tile.dtype.is_integer
+        return is_line and bool(self._slice(value))
 
     def _line(self, line: Value, size: Extent) -> str:
         """Indices along one axis."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 COMPARE, OR, XOR, AND, SHIFT, ADD, MULTIPLY, UNARY, ATOM = range(9)
 """How tightly operators bind, the loosest first."""
@@ -67,3 +68,52 @@ class Identifiers:
             name = f"{stem}_{number}"
         self._taken.add(name)
         return name
+
+
+LINE = 100
+"""Characters of a line, at most."""
+STEP = "    "
+
+
+def wrapped(line: str, indent: str) -> list[str]:
+    """A statement in lines that are short enough, broken inside its longest brackets."""
+    groups = list(_groups(line))
+    if len(indent) + len(line) <= LINE or not groups:
+        return [indent + line]
+    # Subscripts stay together where something else can be broken.
+    first, last = max(groups, key=lambda group: (line[group[0]] == "(", group[1] - group[0]))
+    inner, deeper = line[first + 1 : last], indent + STEP
+    parts = _split(inner)
+    is_call = first > 0 and (line[first - 1].isalnum() or line[first - 1] in "_)]")
+    if len(parts) == 1 and not (is_call and line[first] == "("):
+        body = wrapped(inner, deeper)
+    elif len(deeper) + len(inner) <= LINE:
+        body = [deeper + inner]
+    else:
+        body = [text for part in parts for text in wrapped(f"{part},", deeper)]
+    return [indent + line[: first + 1], *body, *wrapped(line[last:], indent)]
+
+
+def _groups(line: str) -> Iterator[tuple[int, int]]:
+    """Where the outermost brackets open and close."""
+    depth = start = 0
+    for place, character in enumerate(line):
+        if character in "([{":
+            start = place if not depth else start
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+            if depth == 0:
+                yield start, place
+
+
+def _split(text: str) -> list[str]:
+    """The items between the commas that stand in no brackets."""
+    inside = [range(first, last) for first, last in _groups(text)]
+    commas = [
+        place
+        for place, character in enumerate(text)
+        if character == "," and not any(place in group for group in inside)
+    ]
+    bounds = [-1, *commas, len(text)]
+    return [text[a + 1 : b].strip() for a, b in pairwise(bounds)]
