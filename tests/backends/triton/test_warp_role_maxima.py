@@ -8,7 +8,7 @@ import torch
 
 from tests.interpreted import run_function
 from tests.passes.program_text import body_after, make_program
-from tilesmith.backends.triton.warp_roles.plan import take_factors_out_of_maxima
+from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 
 COLUMNS = """

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
 from tilesmith.backends.triton.warp_roles.loading import Shared
+from tilesmith.backends.triton.warp_roles.pairs import guard_roundings, is_paired
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
 from tilesmith.ir.types import Value
@@ -32,6 +33,7 @@ class StepFunction:
             emitter.uses.inlined.difference_update(op.results)
         self.inputs = self._find_inputs()
         self.outputs = self._find_outputs()
+        guard_roundings(emitter, plan.between)
         for value in self.inputs:
             name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))
             emitter.bind(value, name)
@@ -59,7 +61,14 @@ class StepFunction:
         """What the next turn, rescaling and late products read."""
         plan = self._shared.plan
         operands = [p.dot.lhs for p in plan.late if p.lhs is None]
-        rescaled = self._leaves(v for op in plan.rescaling for v in op.operand_values())
+        reads = (v for op in plan.rescaling for v in op.operand_values())
+        rescaled = list(self._leaves(reads))
+        others = {*plan.loop.body.yielded, *rescaled}
+        # Two loops that hand a tile on take its pairs apart, one loop does not.
+        is_split = bool(self.segments)
+        self.packed = {
+            v for v in operands if is_split and v not in others and is_paired(v.tile.dtype)
+        }
         wanted = [*plan.loop.body.yielded, *operands, *rescaled]
         return [value for value in dict.fromkeys(wanted) if value in self._inside]
 
@@ -76,9 +85,14 @@ class StepFunction:
         with emitter.writer.indented(), bound_axes(emitter, plan):
             for op in plan.between:
                 emitter.op(op)
-            results = [emitter.in_layout(v, self._shared.layouts.get(v)) for v in self.outputs]
-            emitter.writer.line(f"return {', '.join(map(str, results))}")
+            emitter.writer.line(f"return {', '.join(map(self._result, self.outputs))}")
         return emitter.writer.text()
+
+    def _result(self, value: Value) -> str:
+        text = str(self._emitter.in_layout(value, self._shared.layouts.get(value)))
+        if value not in self.packed:
+            return text
+        return f"{self._emitter.spelling.helper('_pack')}({text})"
 
 
 def input_name(emitter: RoleEmitter, plan: RolePlan, value: Value) -> str:

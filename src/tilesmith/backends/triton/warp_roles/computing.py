@@ -6,7 +6,7 @@ from the rings of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilesmith.backends.triton.emission.axes import start_name
@@ -15,6 +15,7 @@ from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axe
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout
 from tilesmith.backends.triton.warp_roles.loading import Shared, emit_next, emit_turns, loop_start
+from tilesmith.backends.triton.warp_roles.pairs import unpack_name
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
 from tilesmith.backends.triton.warp_roles.segments import emit_bounds
@@ -27,9 +28,13 @@ from tilesmith.ir.types import Value
 class ProductEmission:
     """Starts products, waits for them, and hands their tiles back."""
 
-    def __init__(self, emitter: RoleEmitter, shared: Shared) -> None:
+    def __init__(
+        self, emitter: RoleEmitter, shared: Shared, packed: Collection[Value] = ()
+    ) -> None:
         self._emitter = emitter
         self._shared = shared
+        self.packed = packed
+        """Operands that come as pairs of numbers."""
         self._plan = shared.plan
         self._line = emitter.writer.line
         self.names: dict[Value, str] = {}
@@ -41,10 +46,15 @@ class ProductEmission:
         right = self._view(product.rhs, product.dot.rhs, event)
         if product.lhs is not None:
             return self._view(product.lhs, product.dot.lhs, event), right
-        layout = shared.layouts[product.dot.result]
-        value = self._emitter.in_layout(product.dot.lhs, None)
+        operand = product.dot.lhs
+        layout = f"gl.DotOperandLayout(0, {shared.layouts[product.dot.result]}, 2)"
+        value = self._emitter.in_layout(operand, None)
         name = self._operand_name(product)
-        self._line(f"{name} = gl.convert_layout({value}, gl.DotOperandLayout(0, {layout}, 2))")
+        if operand in self.packed:
+            unpack = self._emitter.spelling.helper(unpack_name(operand.tile.dtype))
+            self._line(f"{name} = {unpack}({value}, {layout})")
+        else:
+            self._line(f"{name} = gl.convert_layout({value}, {layout})")
         return name, right
 
     def _operand_name(self, product: Product) -> str:
@@ -130,7 +140,8 @@ class ComputeRole:
         self._step = step
         self._line = emitter.writer.line
         self._late = [p.dot.result for p in self._plan.late]
-        self._products = ProductEmission(emitter, shared)
+        packed = () if step is None else step.packed
+        self._products = ProductEmission(emitter, shared, packed)
         if step is not None:
             # They come in variables, whatever the step makes them of.
             emitter.uses.inlined.difference_update(step.outputs)
@@ -187,7 +198,7 @@ class ComputeRole:
             self._products.start_early("step", flying)
             self._products.wait_products(early, flying, 0)
             self._products.release(EARLY, "step")
-            self._call_step(step, early, "0", "True")
+            self._emit_first_step(step, early)
             self._rescale()
             with self._other_turns(step):
                 self._products.start_early("step + turn", flying)
@@ -201,6 +212,18 @@ class ComputeRole:
             self._products.wait_late(self._products.start_late("step + turns - 1"))
             self._products.release(LATE, "step + turns - 1")
 
+    def _emit_first_step(self, step: StepFunction, early: Sequence[str]) -> None:
+        """The step of the first turn, with masks only where it needs them."""
+        if not step.segments:
+            self._call_step(step, early, "0", "")
+            return
+        is_full = "full_to > 0"
+        if step.segments.has_lower_bound(self._plan):
+            is_full = f"(full_from == 0) & ({is_full})"
+        for condition, is_masked in ((f"if {is_full}", "False"), ("else", "True")):
+            with self._emitter.writer.block(condition):
+                self._call_step(step, early, "0", is_masked)
+
     @contextmanager
     def _other_turns(self, step: StepFunction) -> Iterator[None]:
         """All turns but the first, those without masks in a loop of their own."""
@@ -211,9 +234,9 @@ class ComputeRole:
             return
         first = 0 if step.segments.has_lower_bound(self._plan) else 1
         with writer.block(f"for part in gl.static_range({first}, 3)"):
-            self._line("begin = 1 if part == 0 else full_from if part == 1 else full_to")
+            self._line("begin = 0 if part == 0 else full_from if part == 1 else full_to")
             self._line("end = full_from if part == 0 else full_to if part == 1 else turns")
-            with writer.block("for turn in range(begin, end)"):
+            with writer.block("for turn in range(gl.maximum(begin, 1), end)"):
                 yield
 
     def _call_step(

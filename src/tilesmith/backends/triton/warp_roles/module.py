@@ -31,6 +31,7 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_scalars,
     emit_turns,
 )
+from tilesmith.backends.triton.warp_roles.pairs import PAIR_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -257,7 +258,8 @@ class RoleModule:
             if isinstance(layout, ProductLayout):
                 writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
         for name in self.needs.helpers:
-            writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}".replace("@triton.jit", "@gluon.jit"))
+            text = {**HELPER_FUNCTIONS, **PAIR_FUNCTIONS}[name].rstrip()
+            writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
 
 
