@@ -7,11 +7,19 @@ from contextlib import contextmanager
 
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
+from tilesmith.backends.triton.warp_roles.instructions import guard_slow_ops, is_paired
 from tilesmith.backends.triton.warp_roles.loading import Shared
-from tilesmith.backends.triton.warp_roles.pairs import guard_roundings, is_paired
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
-from tilesmith.ir.types import Value
+from tilesmith.dtypes import F32
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.types import Dim, Value
+
+MOST_HELD_GROUPS = 2
+PRODUCTS_PER_CYCLE = 16
+"""Of the matrix units, for each lane of a group."""
 
 
 class StepFunction:
@@ -33,7 +41,7 @@ class StepFunction:
             emitter.uses.inlined.difference_update(op.results)
         self.inputs = self._find_inputs()
         self.outputs = self._find_outputs()
-        guard_roundings(emitter, plan.between)
+        guard_slow_ops(emitter, plan.between)
         for value in self.inputs:
             name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))
             emitter.bind(value, name)
@@ -93,6 +101,48 @@ class StepFunction:
         if value not in self.packed:
             return text
         return f"{self._emitter.spelling.helper('_pack')}({text})"
+
+    @property
+    def held(self) -> list[Value]:
+        """Sums over the tile of a turn, if the next wait is to find them computed.
+
+        That pays where what lies between takes longer than the products beside it, and where two
+        groups leave registers for both.
+        """
+        shared = self._shared
+        if shared.groups > MOST_HELD_GROUPS or not self._outlasts_products():
+            return []
+        rows = [v for v in self.outputs if v.tile.rank == 1 and v.tile.dtype == F32]
+        return [value for value in rows if self._has_sum(value)]
+
+    def _outlasts_products(self) -> bool:
+        """Whether a turn's products are done before what lies between, all of it on one tile."""
+        plan, physical = self._shared.plan, self._emitter.schedule.physical
+        cycles = sum(self._cycles(op) for op in plan.between)
+        sides = [p.dot.rhs.tile.shape for p in plan.products]
+        products = sum(physical(depth) * physical(columns) for depth, columns in sides)
+        return cycles * physical(Dim.of(plan.loop.blocks[0])) * PRODUCTS_PER_CYCLE > products
+
+    def _cycles(self, op: Operation) -> int:
+        """Of a warp for one number of each lane, on the unit that is slowest."""
+        result = op.results[0].tile
+        if isinstance(op, Reduce) and op.x.tile.rank > 1:
+            return 2 if op.kind == "max" else 1
+        if result.rank < 2 or not result.dtype.is_float or op in self.segments.selections:
+            return 0
+        if isinstance(op, Cast):
+            return 1 if result.dtype.bits < F32.bits else 2
+        if not isinstance(op, Elementwise):
+            return 0
+        return 8 if op.function.is_transcendental else 1
+
+    def _has_sum(self, value: Value) -> bool:
+        op = self._emitter.uses.defining.get(value)
+        if op is None or value not in self._inside:
+            return False
+        if isinstance(op, Reduce):
+            return op.kind == "sum"
+        return any(self._has_sum(operand) for operand in op.operand_values())
 
 
 def input_name(emitter: RoleEmitter, plan: RolePlan, value: Value) -> str:

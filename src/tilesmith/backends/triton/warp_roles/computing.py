@@ -13,9 +13,9 @@ from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.instructions import unpack_name
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout
 from tilesmith.backends.triton.warp_roles.loading import Shared, emit_next, emit_turns, loop_start
-from tilesmith.backends.triton.warp_roles.pairs import unpack_name
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
 from tilesmith.backends.triton.warp_roles.segments import emit_bounds
@@ -206,6 +206,8 @@ class ComputeRole:
                 self._products.wait_products(early, flying, len(sums))
                 self._products.release(EARLY, "step + turn")
                 self._call_step(step, early, "turn", "part != 1")
+                for name in map(self._output_name, step.held):
+                    self._line(f"{name} = {emitter.spelling.helper('_hold')}({name})")
                 self._products.wait_late(sums)
                 self._products.release(LATE, "step + turn - 1")
                 self._rescale()

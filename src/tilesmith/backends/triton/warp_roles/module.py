@@ -24,6 +24,7 @@ from tilesmith.backends.triton.warp_roles.emitter import (
     in_gluon,
     num_groups,
 )
+from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
 from tilesmith.backends.triton.warp_roles.loading import (
     Shared,
@@ -31,7 +32,6 @@ from tilesmith.backends.triton.warp_roles.loading import (
     emit_scalars,
     emit_turns,
 )
-from tilesmith.backends.triton.warp_roles.pairs import PAIR_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -258,7 +258,7 @@ class RoleModule:
             if isinstance(layout, ProductLayout):
                 writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
         for name in self.needs.helpers:
-            text = {**HELPER_FUNCTIONS, **PAIR_FUNCTIONS}[name].rstrip()
+            text = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS}[name].rstrip()
             writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
 

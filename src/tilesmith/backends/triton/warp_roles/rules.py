@@ -87,6 +87,9 @@ class RoleModel(KernelModel):
             if product.lhs is None:
                 tile = product.dot.lhs.tile
                 yield registers(tile.shape, tile.dtype.bits)
+        for op in self._plan.between:
+            if isinstance(op, Load):
+                yield registers(op.result.tile.shape, op.result.tile.dtype.bits)
 
     def _bytes(self, load: Load, values: Mapping[str, Any], sizes: TileSizes) -> int:
         return (1 if load in self._plan.kept else values["num_stages"]) * _num_bytes(load, sizes)
@@ -289,7 +292,7 @@ class WarpRoleRules(ConfigConditions):
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even = not self._plan.long_last
         groups = (3, 2) if is_narrow and is_even else (2, 3)
-        depths = (2, 3, 5, 1) if is_even and not is_narrow else (3, 2, 5, 1)
+        depths = (2, 3, 5, 1) if is_even != is_narrow else (3, 2, 5, 1)
         model = self.model(kernel)
         for size, number, stages in combinations((128, 64, 32), groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
+from struct import pack, unpack
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.backends.triton.emission.emitter import Emitter
@@ -33,6 +34,7 @@ from tilesmith.ir.types import Dim, TileType, Value
 IS_MASKED = "IS_MASKED"
 """Whether a step applies masks: a constant of the emitted function."""
 Definitions = Mapping[Value, Operation]
+LARGEST = 3.4028235e38
 _STRICT = {"gt": 1, "lt": 1, "ge": 0, "le": 0}
 
 
@@ -222,28 +224,41 @@ def _take_out(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
 
 
 def _select_first(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
-    """Lanes of minus infinity before what keeps the order of the others."""
-    if not isinstance(op, (Mask, Elementwise)) or not _drops_lanes(op, defined):
+    """Lanes that are left out before what keeps the order of the others."""
+    if isinstance(op, Mask):
+        source, fill = op.x, op.fill
+    elif isinstance(op, Elementwise) and op.fn == "where":
+        other = defined(op.args[2])
+        source, fill = op.args[1], other.value if isinstance(other, Full) else 0
+    else:
         return None
-    last = _find_scaling(op.x if isinstance(op, Mask) else op.args[1], defined)
-    if last is None:
+    last = _find_scaling(source, defined)
+    before = None if last is None else _find_fill(fill, last, defined)
+    if last is None or before is None:
         return None
     result = _in_fp32(op.results[0])
     if isinstance(op, Mask):
-        selected: list[Operation] = [replace(op, x=_scaled(last), results=(result,))]
-    else:
-        lowest = Full(results=(result.like(),), value=-inf, loc=op.loc)
-        args = (op.args[0], _scaled(last), lowest.result)
-        selected = [lowest, replace(op, args=args, results=(result,))]
+        selected = [replace(op, x=_scaled(last), fill=before, results=(result,))]
+        return [*selected, *_apply_to(result, last, op.results[0], defined)]
+    left_out = Full(results=(result.like(),), value=before, loc=op.loc)
+    args = (op.args[0], _scaled(last), left_out.result)
+    selected = [left_out, replace(op, args=args, results=(result,))]
     return [*selected, *_apply_to(result, last, op.results[0], defined)]
 
 
-def _drops_lanes(op: Mask | Elementwise, defined: Lookup) -> bool:
-    """Whether an op keeps some lanes and gives the others no say in a maximum."""
-    if isinstance(op, Mask):
-        return op.fill == -inf
-    other = defined(op.args[2]) if op.fn == "where" else None
-    return isinstance(other, Full) and other.value == -inf
+def _find_fill(fill: float, scaling: Cast | Elementwise, defined: Lookup) -> float | None:
+    """What becomes a low number by a factor or rounding; None where nothing does, to the bit."""
+    factor = defined(scaling.args[1]) if isinstance(scaling, Elementwise) else None
+    if fill == -inf or fill >= 0 or not isinstance(factor, Full):
+        return fill if fill == -inf else None
+    wanted, scale = _in_single(fill), _in_single(factor.value)
+    near = [_in_single(fill / scale * (1 + step * 2.0**-24)) for step in range(-3, 4)]
+    return next((x for x in near if _in_single(x * scale) == wanted), None)
+
+
+def _in_single(number: float) -> float:
+    """Rounded to fp32, if it has such a number."""
+    return number if abs(number) >= LARGEST else unpack("f", pack("f", number))[0]
 
 
 def _in_fp32(value: Value) -> Value:

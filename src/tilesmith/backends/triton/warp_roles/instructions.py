@@ -1,7 +1,8 @@
-"""Numbers of 16 bits in pairs, as the registers of a group hold them.
+"""What lies between products in fewer instructions than the compiler finds by itself.
 
-Left alone, the compiler rounds some tiles one number at a time, on units that have a sixteenth of
-the threads, and takes pairs apart where two loops hand a tile on. Both are written out here.
+Left alone it rounds some tiles one number at a time, on units that serve a sixteenth of the threads
+at once, takes pairs of 16-bit numbers apart where two loops hand a tile on, and calls a tangent
+that branches for every number.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from tilesmith.backends.triton.emission.spelling import call, triton_dtype
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.dtypes import BF16, F16, F32, DType
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.elementwise import Cast
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
 
 _PTX_NAMES = {BF16: "bf16", F16: "f16"}
-PAIR_FUNCTIONS = {
+SHORT_FUNCTIONS = {
     "_pack": '''
 @gluon.jit
 def _pack(x):
@@ -39,6 +40,23 @@ def _unpack_{name}(x, LAYOUT: gl.constexpr):
 '''
         for dtype, name in _PTX_NAMES.items()
     },
+    "_hold": '''
+@gluon.jit
+def _hold(x):
+    """The same sums, computed before the wait that follows: the assembler would move them past it.
+
+    It does not move what might be stored. No sum has these bits, so that nothing ever is.
+    """
+    pinned: gl.constexpr = """{
+        .reg .pred never;
+        .reg .b32 nowhere;
+        mov.b32 nowhere, 0;
+        setp.eq.b32 never, $1, 0x7fc12345;
+        @never st.volatile.shared.b32 [nowhere], $1;
+        mov.b32 $0, $1;
+    }"""
+    return gl.inline_asm_elementwise(pinned, "=r,r", [x], gl.float32, is_pure=False, pack=1)
+''',
     "_through_bf16": '''
 @gluon.jit
 def _through_bf16(x):
@@ -50,6 +68,20 @@ def _through_bf16(x):
         and.b32 $1, pair, 0xffff0000;
     }"""
     return gl.inline_asm_elementwise(rounded, "=r,=r,r,r", [x], gl.float32, is_pure=True, pack=2)
+''',
+    "_tanh": '''
+@gluon.jit
+def _tanh(x):
+    """Without branches: a polynomial near zero, an exponential elsewhere; within 5 ulp."""
+    power = gl.exp2(x * 2.885390081777927) + 1.0
+    rest = gl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=r,r", [power], gl.float32, is_pure=True, pack=1
+    )
+    square = x * x
+    near = gl.fma(square, 0.01561261247843504, -0.05221179500222206)
+    near = gl.fma(near, square, 0.13313116133213043)
+    near = gl.fma(near, square, -0.33332598209381104)
+    return gl.where(gl.abs(x) < 0.6, gl.fma(near * square, x, x), gl.fma(rest, -2.0, 1.0))
 ''',
     **{
         f"_round_to_{name}": f'''
@@ -84,12 +116,14 @@ def is_rounding(op: Operation) -> bool:
     return op.x.tile.rank > 0 and op.x.tile.dtype == F32 and is_paired(op.dtype)
 
 
-def guard_roundings(emitter: RoleEmitter, ops: Sequence[Operation]) -> None:
-    """Have tiles that are rounded and read again rounded two numbers at a time.
+def guard_slow_ops(emitter: RoleEmitter, ops: Sequence[Operation]) -> None:
+    """Have tangents computed without branches, and tiles that are read again rounded in pairs.
 
     Operands of products are left to the compiler, which puts them where products want them.
     """
     for op in ops:
+        if isinstance(op, Elementwise) and op.fn == "tanh" and op.result.tile.dtype == F32:
+            emitter.guarded[op] = emit_tanh
         source = emitter.uses.defining.get(op.x) if isinstance(op, Cast) else None
         if source is None or not is_rounding(source):
             continue
@@ -112,3 +146,9 @@ def emit_widening(emitter: Emitter, op: Cast) -> None:
     assert isinstance(rounding, Cast)
     name = emitter.spelling.helper("_through_bf16")
     emitter.define(op.result, call(name, emitter.exact(rounding.x), shape=op.result.tile.shape))
+
+
+def emit_tanh(emitter: Emitter, op: Elementwise) -> None:
+    """The tangent of all numbers at once."""
+    name = emitter.spelling.helper("_tanh")
+    emitter.define(op.result, call(name, emitter.exact(op.args[0]), shape=op.result.tile.shape))
