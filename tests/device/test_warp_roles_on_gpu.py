@@ -28,6 +28,8 @@ LENGTH_CASES = [
     *(Case(kind, n, d) for kind in ("plain", "causal") for n in LENGTHS for d in (64, 128, 256)),
     *(Case(kind, n, 128) for kind in ("bias", "lse") for n in LENGTHS),
     *(Case(kind, n, d) for kind in ("bias", "lse") for n in (65, 1024) for d in (64, 256)),
+    *(Case(kind, n, d) for kind in ("window", "soft cap") for n in (65, 1300) for d in (64, 128)),
+    *(Case(kind, 577, 64, heads=1) for kind in ("plain", "causal", "lse")),
 ]
 LAYOUT_CASES = [
     Case(kind, n, 64, layout)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.attention_forward import FORMS, expected, sliding_window, soft_cap
 from examples.attention import (
     attention,
     attention_fwd,
@@ -20,7 +21,6 @@ from examples.attention import (
 from tilesmith import Config
 from tilesmith.numerics.compare import check_against
 
-HEADS = 3
 FORM = "warp_roles"
 Tensors = tuple[torch.Tensor, ...]
 
@@ -29,11 +29,19 @@ def reference_causal(*args: torch.Tensor) -> torch.Tensor:
     return reference(*args, causal=True)
 
 
+def reference_of(kernel: Any) -> Callable[..., torch.Tensor]:
+    """What a kernel of the benchmark computes, in fp64."""
+    (form,) = (form for form in FORMS if form.kernel is kernel)
+    return lambda *args: expected(form, (args[0], args[1], args[2]))
+
+
 KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "plain": (attention, reference),
     "causal": (causal_attention, reference_causal),
     "bias": (biased_attention, reference),
     "lse": (attention_fwd, reference_fwd),
+    "window": (sliding_window, reference_of(sliding_window)),
+    "soft cap": (soft_cap, reference_of(soft_cap)),
 }
 
 
@@ -48,10 +56,11 @@ class Case:
     seed: int | None = None
     """Of a random config of the form; None: its default."""
     repeats: int = 3
+    heads: int = 3
 
     def __str__(self) -> str:
         config = "" if self.seed is None else f"-seed{self.seed}"
-        return f"{self.kind}-{self.length}-{self.head_dim}-{self.layout}{config}"
+        return f"{self.kind}-{self.heads}x{self.length}x{self.head_dim}-{self.layout}{config}"
 
     @property
     def is_copied(self) -> bool:
@@ -63,10 +72,10 @@ def make_tensor(case: Case, device: str) -> torch.Tensor:
     """``[heads, length, head_dim]`` in memory as the case says."""
     n, d = case.length, case.head_dim
     sizes = {
-        "whole": (HEADS, n, d),
-        "strided": (n, HEADS, d),
-        "sliced": (HEADS, n + 1, 2 * d),
-        "transposed": (HEADS, d, n),
+        "whole": (case.heads, n, d),
+        "strided": (n, case.heads, d),
+        "sliced": (case.heads, n + 1, 2 * d),
+        "transposed": (case.heads, d, n),
     }
     made = torch.randn(sizes[case.layout], device=device, dtype=torch.bfloat16)
     if case.layout == "strided":
@@ -81,7 +90,7 @@ def make_args(case: Case, device: str) -> Tensors:
     args = tuple(make_tensor(case, device) for _ in range(3))
     if case.kind != "bias":
         return args
-    size = (HEADS, case.length, case.length)
+    size = (case.heads, case.length, case.length)
     return *args, torch.randn(size, device=device, dtype=torch.bfloat16)
 
 
@@ -97,7 +106,7 @@ def choose_config(case: Case, bound: Any) -> Config | None:
 
 def row_ranges(case: Case) -> list[tuple[int, int]]:
     """Rows of about the same scale: early rows of causal attention are sums of few values."""
-    if case.kind != "causal":
+    if case.kind not in ("causal", "window"):
         return [(0, case.length)]
     edges = [0, *(1 << e for e in range(case.length.bit_length()) if 1 << e < case.length)]
     return list(zip(edges, [*edges[1:], case.length]))
@@ -117,7 +126,7 @@ def run_case(case: Case, device: str = "cuda") -> str:
             check_against(
                 result[:, begin:end],
                 wanted[:, begin:end],
-                reduction_length=max(2, end) if case.kind == "causal" else case.length,
+                reduction_length=case.length if len(row_ranges(case)) == 1 else max(2, end),
                 intermediate=torch.bfloat16,
             )
     for _ in range(case.repeats - 1):

@@ -25,6 +25,7 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Dim, Extent, Shape, Value
 from tilesmith.schedule.rules import TargetedKernel
 
+LEAST_STEP = 16
 SWIZZLED_BYTES = (128, 64, 32)
 """Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
 
@@ -106,6 +107,8 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
             return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
         if not _ends_with_tensor(kernel, plan, load):
             return Refusal(f"a loop may end before {load.tensor.name} does", load.loc)
+    if plan.long_last and plan.begin_step % LEAST_STEP:
+        return Refusal("its loop begins and ends between whole tiles", plan.loop.loc)
     if kernel.outline.function.sizes:
         return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
     for product in plan.products:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import gcd
 
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import BF16, F16, F32
@@ -77,6 +78,8 @@ class RolePlan:
     late: tuple[Product, ...]
     between: tuple[Operation, ...]
     rescaling: tuple[Operation, ...]
+    begin_step: int = 0
+    """What the loop's first index is a multiple of, besides rows of a tile; 1 if not known."""
 
     @property
     def before(self) -> tuple[Operation, ...]:
@@ -182,6 +185,7 @@ class _Planner:
             tuple(late),
             tuple(op for op in self._body if op not in apart | views),
             rescaling,
+            self._begin_step(rows, self._loop.begins[0]),
         )
         self._check_rows(plan)
         self._check_carried(plan)
@@ -255,6 +259,16 @@ class _Planner:
         if others or block is None or block not in self._grid.blocks:
             raise _Refused("its products have no rows of one tile in common", self._loop)
         return block
+
+    def _begin_step(self, rows: str, value: Value) -> int:
+        op = self._defining.get(value)
+        if value is self._grid.body.args[self._grid.blocks.index(rows)]:
+            return 0
+        if isinstance(op, Full):
+            return int(op.value)
+        if isinstance(op, Elementwise) and op.fn in ("add", "sub", "minimum", "maximum"):
+            return gcd(*(self._begin_step(rows, arg) for arg in op.args))
+        return 1
 
     def _check_carried(self, plan: RolePlan) -> None:
         """What one turn hands to the next must come from what lies between its products."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as combinations
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from typing_extensions import override
@@ -222,11 +222,12 @@ class WarpRoleRules(ConfigConditions):
                 fix="another num_stages, or num_warps=8",
             )
         step = sizes.get(self._plan.loop.blocks[0], 1)
-        if self._plan.long_last and rows % step:
+        whole = gcd(rows, self._plan.begin_step)
+        if self._plan.long_last and whole % step:
             raise InvalidConfig(
                 problem=f"steps of {step} over a loop that ends with {rows} rows",
-                expected="a divisor of the rows: whole tiles are copied",
-                fix=f"{_largest_divisor(rows, step)} for {self._plan.loop.blocks[0]}",
+                expected="a divisor of the rows, and of where it begins: whole tiles are copied",
+                fix=f"{_largest_divisor(whole, step)} for {self._plan.loop.blocks[0]}",
             )
         sides = self._plan.sides
         for name, size in sizes.items():
@@ -236,6 +237,13 @@ class WarpRoleRules(ConfigConditions):
                     expected=f'structure="{FORM}" needs 1 for axes beside the products',
                     fix=f"1 for {name}",
                 )
+        use = self.model(kernel).resources(values)
+        if not use.fits_registers:
+            raise InvalidConfig(
+                problem=f"{use.registers} registers for each thread of {groups} groups of warps",
+                expected=f"{use.limits.registers} at most: a group cannot borrow any",
+                fix="smaller block_sizes, or fewer num_warps",
+            )
 
     @override
     def relax(self, kernel: TargetedKernel, values: Values) -> Values:
@@ -246,7 +254,8 @@ class WarpRoleRules(ConfigConditions):
         rows = kernel.sizes(values).symbols[self._plan.rows]
         if self._plan.long_last and self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
-            values["block_sizes"][step] = _largest_divisor(rows, values["block_sizes"][step])
+            whole = gcd(rows, self._plan.begin_step)
+            values["block_sizes"][step] = _largest_divisor(whole, values["block_sizes"][step])
         values["num_stages"] = max(values["num_stages"], self._plan.least_stages)
         if not _can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
@@ -259,6 +268,8 @@ class WarpRoleRules(ConfigConditions):
     def lighten(
         self, kernel: TargetedKernel, values: Values, use: ResourceUse
     ) -> Iterator[Values | None]:
+        if not use.fits_registers:
+            yield self._with_fewer_rows(kernel, values)
         least = self._plan.least_stages
         has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
         if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
@@ -269,6 +280,22 @@ class WarpRoleRules(ConfigConditions):
         )
         yield kernel.halve_block(values, columns)
         yield {**values, "num_stages": least} if values["num_stages"] > least else None
+
+    def _with_fewer_rows(self, kernel: TargetedKernel, values: Values) -> Values | None:
+        """Groups of one matrix instruction's rows; two groups instead of three."""
+        groups = values["num_warps"] // WARPS_PER_GROUP
+        rows = kernel.sizes(values).symbols[self._plan.rows]
+        if self._plan.rows not in kernel.entries.blocks:
+            return None
+        if rows == groups * LEAST_ROWS:
+            groups -= groups == THREE_GROUPS
+        if rows == groups * LEAST_ROWS:
+            return None
+        sizes = list(values["block_sizes"])
+        sizes[kernel.entries.blocks.index(self._plan.rows)] = groups * LEAST_ROWS
+        return self.relax(
+            kernel, {**values, "block_sizes": sizes, "num_warps": groups * WARPS_PER_GROUP}
+        )
 
     @override
     def device(self) -> Device:
