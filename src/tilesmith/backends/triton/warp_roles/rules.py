@@ -323,7 +323,9 @@ class WarpRoleRules(ConfigConditions):
         model = self.model(kernel)
         for size, number, stages in combinations((128, 64, 32), groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
-            seed = RoleSeed(blocks, number, stages, self._order(kernel), self._grouping(kernel))
+            seed = RoleSeed(
+                blocks, number, stages, _order(kernel, self._plan), _grouping(kernel, self._plan)
+            )
             use = model.resources(seed.values(kernel))
             if use.fits and _is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
@@ -345,29 +347,31 @@ class WarpRoleRules(ConfigConditions):
             blocks[loop.block] = min(64, blocks[loop.block])
         return {**blocks, self._plan.rows: rows}
 
-    def _order(self, kernel: TargetedKernel) -> tuple[int, ...]:
-        """Tiles of rows of one head one after the other, unless they differ in length."""
-        (grid,) = kernel.outline.grids
-        axes = list(range(len(grid.blocks)))
-        if self._plan.long_last:
-            return tuple(axes)
-        rows = grid.blocks.index(self._plan.rows)
-        return (rows, *(axis for axis in axes if axis != rows))
-
-    def _grouping(self, kernel: TargetedKernel) -> int:
-        """Heads side by side, where their rows differ in length; few enough for the cache."""
-        if not self._plan.long_last:
-            return 1
-        traffic = kernel.facts.bytes or 0
-        (grid,) = kernel.outline.grids
-        axes = kernel.outline.axes_of(grid)
-        heads = prod(axis.extent or 1 for axis in axes if axis.block != self._plan.rows)
-        room = int(SHARED_CACHE * max(1, heads) // max(1, traffic))
-        return max(size for size in GROUPINGS if size <= max(1, room))
-
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
         return ()
+
+
+def _order(kernel: TargetedKernel, plan: RolePlan) -> tuple[int, ...]:
+    """Tiles of rows of one head one after the other, unless they differ in length."""
+    (grid,) = kernel.outline.grids
+    axes = list(range(len(grid.blocks)))
+    if plan.long_last:
+        return tuple(axes)
+    rows = grid.blocks.index(plan.rows)
+    return (rows, *(axis for axis in axes if axis != rows))
+
+
+def _grouping(kernel: TargetedKernel, plan: RolePlan) -> int:
+    """Heads side by side, where their rows differ in length; few enough for the cache."""
+    if not plan.long_last:
+        return 1
+    traffic = kernel.facts.bytes or 0
+    (grid,) = kernel.outline.grids
+    axes = kernel.outline.axes_of(grid)
+    heads = prod(axis.extent or 1 for axis in axes if axis.block != plan.rows)
+    room = int(SHARED_CACHE * max(1, heads) // max(1, traffic))
+    return max(size for size in GROUPINGS if size <= max(1, room))
 
 
 def _largest_divisor(rows: int, size: int) -> int:
