@@ -216,8 +216,10 @@ class ComputeRole:
 
     def _emit_first_step(self, step: StepFunction, early: Sequence[str]) -> None:
         """The step of the first turn, with masks only where it needs them."""
-        if not step.segments:
-            self._call_step(step, early, "0", "")
+        # Triton 3.6 ends at an assertion where a tile is loaded inside of a branch.
+        is_loading = any(isinstance(op, Load) for op in self._plan.between)
+        if not step.segments or is_loading:
+            self._call_step(step, early, "0", "True")
             return
         is_full = "full_to > 0"
         if step.segments.has_lower_bound(self._plan):

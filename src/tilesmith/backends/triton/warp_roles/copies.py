@@ -107,6 +107,9 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
             return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
         if not _ends_with_tensor(kernel, plan, load):
             return Refusal(f"a loop may end before {load.tensor.name} does", load.loc)
+    sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) == 1]
+    if sides:
+        return Refusal(f"{sides[0]} has one element", plan.grid.loc)
     if plan.long_last and plan.begin_step % LEAST_STEP:
         return Refusal("its loop begins and ends between whole tiles", plan.loop.loc)
     if kernel.outline.function.sizes:
