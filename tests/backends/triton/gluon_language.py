@@ -84,8 +84,9 @@ def _inline_asm(
         return _pack(*args)
     if text.startswith("mov.b32 {$0"):
         return _unpack(args[0], dtype)
-    if text.startswith("rcp.approx"):
-        return 1.0 / args[0]
+    if "copysign" in text:
+        above, below, signed = args
+        return (above / below).clamp(max=1.0).copysign(signed)
     rounded = args[0].to(torch.bfloat16 if "cvt.rn.bf16x2.f32" in text else torch.float16)
     assert "cvt.rn." in text
     return rounded.to(dtype)

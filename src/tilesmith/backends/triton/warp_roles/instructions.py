@@ -72,16 +72,26 @@ def _through_bf16(x):
     "_tanh": '''
 @gluon.jit
 def _tanh(x):
-    """Without branches: a polynomial near zero, an exponential elsewhere; within 5 ulp."""
-    power = gl.exp2(x * 2.885390081777927) + 1.0
-    rest = gl.inline_asm_elementwise(
-        "rcp.approx.ftz.f32 $0, $1;", "=r,r", [power], gl.float32, is_pure=True, pack=1
-    )
-    square = x * x
-    near = gl.fma(square, 0.01561261247843504, -0.05221179500222206)
-    near = gl.fma(near, square, 0.13313116133213043)
-    near = gl.fma(near, square, -0.33332598209381104)
-    return gl.where(gl.abs(x) < 0.6, gl.fma(near * square, x, x), gl.fma(rest, -2.0, 1.0))
+    """Without branches: a quotient of polynomials, within 8 units in the last place, at most 1."""
+    size = gl.minimum(gl.abs(x), 9.0, propagate_nan=tl.PropagateNan.ALL)
+    square = size * size
+    above = gl.fma(square, 1.3354054750891464e-08, 2.0608693375834264e-05)
+    above = gl.fma(above, square, 0.0034955672454088926)
+    above = gl.fma(above, square, 0.13381008803844452)
+    above = gl.fma(above, square, 1.0) * size
+    below = gl.fma(square, 7.776323514008254e-07, 0.0003285598650109023)
+    below = gl.fma(below, square, 0.025876905769109726)
+    below = gl.fma(below, square, 0.4671432375907898)
+    below = gl.fma(below, square, 1.0)
+    quotient: gl.constexpr = """{
+        .reg .f32 found;
+        rcp.approx.ftz.f32 found, $2;
+        mul.f32 found, found, $1;
+        min.NaN.f32 found, found, 0f3F800000;
+        copysign.f32 $0, $3, found;
+    }"""
+    args = [above, below, x]
+    return gl.inline_asm_elementwise(quotient, "=r,r,r,r", args, gl.float32, is_pure=True, pack=1)
 ''',
     **{
         f"_round_to_{name}": f'''
