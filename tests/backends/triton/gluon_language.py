@@ -72,6 +72,19 @@ def _unpack(pairs: Tensor, dtypes: Sequence[torch.dtype]) -> tuple[Tensor, ...]:
     return tuple(half.to(torch.int16).view(dtype) for half, dtype in zip(halves, dtypes))
 
 
+def _pack_fp8(*quads: Tensor) -> Tensor:
+    """Numbers of lanes 0 to 3, which hold two neighbours of each half of 16, in their order."""
+    low = torch.stack(quads[:2], -1).flatten(-2)
+    high = torch.stack(quads[2:], -1).flatten(-2)
+    whole = torch.cat([low, high], -1).to(torch.float8_e4m3fn)
+    return whole.contiguous().view(torch.int32)
+
+
+def unpack_fp8(pairs: Tensor, *_: Any) -> Tensor:
+    """What was packed."""
+    return pairs.contiguous().view(torch.float8_e4m3fn).flatten(1)
+
+
 def _inline_asm(
     text: str, constraints: str, args: Sequence[Tensor], dtype: Any, *, is_pure: bool, pack: int
 ) -> Any:
@@ -84,6 +97,8 @@ def _inline_asm(
         return _pack(*args)
     if text.startswith("mov.b32 {$0"):
         return _unpack(args[0], dtype)
+    if "e4m3x2" in text:
+        return _pack_fp8(*args)
     if "copysign" in text:
         above, below, signed = args
         return (above / below).clamp(max=1.0).copysign(signed)
@@ -100,8 +115,9 @@ def nothing(*_: Any, **__: Any) -> None:
 def gluon_language(program: Program) -> SimpleNamespace:
     """``triton.experimental.gluon.language`` for one program."""
     names = ("NVMMADistributedLayout", "NVMMASharedLayout", "SliceLayout", "DotOperandLayout")
-    dtypes = ("bfloat16", "float16", "float32", "int32", "int64")
+    dtypes = ("bfloat16", "float16", "float32", "int32", "int64", "uint8")
     return SimpleNamespace(
+        float8e4nv=torch.float8_e4m3fn,
         **dict.fromkeys(names, nothing),
         **{name: getattr(torch, name) for name in dtypes},
         **{name: getattr(torch, name) for name in ("exp2", "exp", "log2", "log", "sqrt", "abs")},

@@ -27,6 +27,7 @@ from tests.backends.triton.gluon_language import (
     nothing,
     quotient,
     remainder,
+    unpack_fp8,
 )
 from tests.backends.triton.gluon_memory import (
     Barrier,
@@ -287,6 +288,8 @@ class Simulation:
             "mbarrier": SimpleNamespace(MBarrierLayout=nothing, init=_set_count),
         }
         exec(compile(ast.fix_missing_locations(tree), "<emitted>", "exec"), self.names)
+        # It casts bits, which tensors of torch do by another name.
+        self.names["_unpack_fp8"] = unpack_fp8
 
     def __getitem__(self, name: str) -> Any:
         return self.names[name]

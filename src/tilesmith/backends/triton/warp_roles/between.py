@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
-from tilesmith.backends.triton.warp_roles.instructions import guard_slow_ops, is_paired
+from tilesmith.backends.triton.warp_roles.instructions import guard_slow_ops, is_paired, pack_name
 from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
-from tilesmith.dtypes import F32
+from tilesmith.dtypes import F8E4M3, F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.reduction import Reduce
@@ -75,7 +75,10 @@ class StepFunction:
         # Two loops that hand a tile on take its pairs apart, one loop does not.
         is_split = bool(self.segments)
         self.packed = {
-            v for v in operands if is_split and v not in others and is_paired(v.tile.dtype)
+            v
+            for v in operands
+            if v not in others
+            and ((is_split and is_paired(v.tile.dtype)) or v.tile.dtype == F8E4M3)
         }
         wanted = [*plan.loop.body.yielded, *operands, *rescaled]
         return [value for value in dict.fromkeys(wanted) if value in self._inside]
@@ -97,10 +100,16 @@ class StepFunction:
         return emitter.writer.text()
 
     def _result(self, value: Value) -> str:
-        text = str(self._emitter.in_layout(value, self._shared.layouts.get(value)))
+        emitter, dtype, rounding = self._emitter, value.tile.dtype, None
+        if value in self.packed and dtype == F8E4M3:
+            # Lanes exchange what they hold while it is rounded.
+            rounding = emitter.uses.defining[value]
+            assert isinstance(rounding, Cast)
+        source = value if rounding is None else rounding.x
+        text = str(emitter.in_layout(source, self._shared.layouts.get(source)))
         if value not in self.packed:
             return text
-        return f"{self._emitter.spelling.helper('_pack')}({text})"
+        return f"{emitter.spelling.helper(pack_name(dtype))}({text})"
 
     @property
     def held(self) -> list[Value]:
@@ -119,8 +128,11 @@ class StepFunction:
         """Whether a turn's products are done before what lies between, all of it on one tile."""
         plan, physical = self._shared.plan, self._emitter.schedule.physical
         cycles = sum(self._cycles(op) for op in plan.between)
-        sides = [p.dot.rhs.tile.shape for p in plan.products]
-        products = sum(physical(depth) * physical(columns) for depth, columns in sides)
+        sides = [p.dot.rhs.tile for p in plan.products]
+        products = sum(
+            physical(tile.shape[0]) * physical(tile.shape[1]) * tile.dtype.itemsize // 2
+            for tile in sides
+        )
         return cycles * physical(Dim.of(plan.loop.blocks[0])) * PRODUCTS_PER_CYCLE > products
 
     def _cycles(self, op: Operation) -> int:

@@ -47,11 +47,16 @@ class ProductEmission:
         if product.lhs is not None:
             return self._view(product.lhs, product.dot.lhs, event), right
         operand = product.dot.lhs
-        layout = f"gl.DotOperandLayout(0, {shared.layouts[product.dot.result]}, 2)"
+        width = 4 // operand.tile.dtype.itemsize
+        layout = f"gl.DotOperandLayout(0, {shared.layouts[product.dot.result]}, {width})"
         value = self._emitter.in_layout(operand, None)
         name = self._operand_name(product)
         if operand in self.packed:
             unpack = self._emitter.spelling.helper(unpack_name(operand.tile.dtype))
+            if operand.tile.dtype.itemsize == 1:
+                held = self._held_name(product)
+                self._line(f"{held} = {value}")
+                value = held
             self._line(f"{name} = {unpack}({value}, {layout})")
         else:
             self._line(f"{name} = gl.convert_layout({value}, {layout})")
@@ -60,6 +65,11 @@ class ProductEmission:
     def _operand_name(self, product: Product) -> str:
         """The variable of an operand in registers."""
         return f"{self.names[self.carried(product)]}_operand"
+
+    def _held_name(self, product: Product) -> str:
+        """The same until the product is done; Triton holds no 8-bit tiles, but packed ones."""
+        name = self._operand_name(product)
+        return name if product.dot.lhs.tile.dtype.itemsize > 1 else f"{name}_packed"
 
     def _view(self, load: Load, operand: Value, event: str) -> str:
         """A copied tile as a product reads it, transposed where the source says so."""
@@ -121,7 +131,7 @@ class ProductEmission:
     def wait_late(self, in_flight: Sequence[str], left: int = 0) -> None:
         """Until sums are there; their operands in registers must not be reused before."""
         sums = [self.names[self.carried(product)] for product in self._plan.late]
-        held = [self._operand_name(p) for p in self._plan.late if p.lhs is None]
+        held = [self._held_name(p) for p in self._plan.late if p.lhs is None]
         self.wait_products([*sums, *held], [*in_flight, *held], left)
 
     def release(self, kind: str, event: str) -> None:
@@ -268,7 +278,9 @@ class ComputeRole:
         if value in loop.body.yielded:
             return self._products.names[loop.carried[loop.body.yielded.index(value)]]
         if emitter.variables.find_name(value) is None:
-            emitter.bind(value, emitter.spelling.names.fresh(emitter.name_hint(value)))
+            is_packed = value in self._products.packed
+            hint = "packed" if is_packed else emitter.name_hint(value)
+            emitter.bind(value, emitter.spelling.names.fresh(hint))
         return emitter.variables.find_name(value) or ""
 
     def _rescale(self) -> None:

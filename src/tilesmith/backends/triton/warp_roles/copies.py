@@ -15,7 +15,7 @@ from tilesmith.backends.triton.ops.accesses import (
     find_descriptor,
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
-from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan
+from tilesmith.backends.triton.warp_roles.plan import Product, Refusal, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import MOST_COLUMNS
 from tilesmith.dtypes import DType
 from tilesmith.ir.operation import Operation
@@ -23,9 +23,11 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Dim, Extent, Shape, Value
+from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.rules import TargetedKernel
 
 LEAST_STEP = 16
+BYTE = 8
 SWIZZLED_BYTES = (128, 64, 32)
 """Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
 
@@ -115,10 +117,23 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     if kernel.outline.function.sizes:
         return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
     for product in plan.products:
+        if not _lies_along_sum(product, facts):
+            return Refusal("8-bit operands that do not lie along the sum", product.dot.loc)
         columns = product.dot.result.tile.shape[-1].constant
         if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
             return Refusal(f"a product has {columns} columns", product.dot.loc)
     return None
+
+
+def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:
+    """Whether rows of copied operands are what is summed; matrix units can turn 16-bit ones."""
+    operands = ((product.lhs, product.dot.lhs, -1), (product.rhs, product.dot.rhs, -2))
+    return all(
+        load is None
+        or load.result.tile.dtype.bits > BYTE
+        or facts[load.slot].contiguous_dim == operand.tile.shape[axis]
+        for load, operand, axis in operands
+    )
 
 
 def _ends_with_tensor(kernel: TargetedKernel, plan: RolePlan, load: Load) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import call, triton_dtype
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.dtypes import BF16, F16, F32, DType
+from tilesmith.dtypes import BF16, F8E4M3, F16, F32, DType
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 
@@ -40,6 +40,51 @@ def _unpack_{name}(x, LAYOUT: gl.constexpr):
 '''
         for dtype, name in _PTX_NAMES.items()
     },
+    "_pack_fp8": '''
+@gluon.jit
+def _pack_fp8(x):
+    """Rounded to fp8, four neighbours as one number of 32 bits: what an operand's lane holds."""
+    rows: gl.constexpr = x.shape[0]
+    chunks: gl.constexpr = x.shape[1] // 16
+    quads = x.reshape([rows, chunks, 2, 4, 2]).permute((0, 1, 3, 2, 4))
+    even, odd = gl.split(quads)
+    low_even, high_even = gl.split(even)
+    low_odd, high_odd = gl.split(odd)
+    exchanged: gl.constexpr = """{
+        .reg .b16 low, high;
+        .reg .b32 both, lane, first, next, from_low, from_high;
+        .reg .pred is_low;
+        cvt.rn.satfinite.e4m3x2.f32 low, $2, $1;
+        cvt.rn.satfinite.e4m3x2.f32 high, $4, $3;
+        mov.b32 both, {low, high};
+        mov.u32 lane, %laneid;
+        and.b32 next, lane, 2;
+        setp.eq.u32 is_low, next, 0;
+        shl.b32 first, lane, 1;
+        and.b32 first, first, 2;
+        and.b32 next, lane, 28;
+        or.b32 first, first, next;
+        or.b32 next, first, 1;
+        shfl.sync.idx.b32 from_low, both, first, 31, -1;
+        shfl.sync.idx.b32 from_high, both, next, 31, -1;
+        selp.b32 lane, 0x5410, 0x7632, is_low;
+        prmt.b32 $0, from_low, from_high, lane;
+    }"""
+    args = [low_even, low_odd, high_even, high_odd]
+    return gl.inline_asm_elementwise(exchanged, "=r,r,r,r,r", args, gl.int32, is_pure=True, pack=1)
+''',
+    "_unpack_fp8": '''
+@gluon.jit
+def _unpack_fp8(x, LAYOUT: gl.constexpr):
+    """What was packed, in the layout of an operand."""
+    first = (x & 255).to(gl.uint8).to(gl.float8e4nv, bitcast=True)
+    second = ((x >> 8) & 255).to(gl.uint8).to(gl.float8e4nv, bitcast=True)
+    third = ((x >> 16) & 255).to(gl.uint8).to(gl.float8e4nv, bitcast=True)
+    fourth = ((x >> 24) & 255).to(gl.uint8).to(gl.float8e4nv, bitcast=True)
+    pairs = gl.join(gl.join(first, third), gl.join(second, fourth))
+    whole: gl.constexpr = [x.shape[0], 16 * x.shape[1]]
+    return gl.convert_layout(pairs.reshape(whole), LAYOUT)
+''',
     "_hold": '''
 @gluon.jit
 def _hold(x):
@@ -114,9 +159,14 @@ def is_paired(dtype: DType) -> bool:
     return dtype in _PTX_NAMES
 
 
+def pack_name(dtype: DType) -> str:
+    """The function that puts numbers of a type together."""
+    return "_pack_fp8" if dtype == F8E4M3 else "_pack"
+
+
 def unpack_name(dtype: DType) -> str:
-    """The function that takes pairs of a type apart."""
-    return f"_unpack_{_PTX_NAMES[dtype]}"
+    """The function that takes them apart."""
+    return "_unpack_fp8" if dtype == F8E4M3 else f"_unpack_{_PTX_NAMES[dtype]}"
 
 
 def is_rounding(op: Operation) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.dtypes import BF16, F16, F32
+from tilesmith.dtypes import BF16, F8E4M3, F16, F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -166,6 +166,8 @@ class _Planner:
         early = [product for product in products if product not in late]
         for product in early:
             self._check_early(product)
+        for product in late:
+            self._check_rounded(product)
         if not late:
             raise _Refused("no product of its loop adds to an accumulator", dots[0])
         rows = self._rows(products)
@@ -193,7 +195,7 @@ class _Planner:
 
     def _product(self, dot: Dot) -> Product:
         lhs, rhs = dot.lhs.tile.dtype, dot.rhs.tile.dtype
-        if lhs != rhs or lhs not in (F16, BF16) or dot.result.tile.dtype != F32:
+        if lhs != rhs or lhs not in (F16, BF16, F8E4M3) or dot.result.tile.dtype != F32:
             raise _Refused(f"a product of {lhs} and {rhs} in {dot.result.tile.dtype}", dot)
         right = self._copied(dot.rhs)
         if right is None:
@@ -221,6 +223,15 @@ class _Planner:
         while isinstance(source, (Mask, Permute)):
             source = self._defining.get(source.x)
         return isinstance(source, Load) and self._feeds_products_only(source.result)
+
+    def _check_rounded(self, product: Product) -> None:
+        """Computed operands of 8 bits are packed as they are rounded."""
+        op = self._defining.get(product.dot.lhs)
+        if isinstance(op, Mask) and op.fill == 0:
+            op = self._defining.get(op.x)
+        is_rounded = isinstance(op, Cast) and op.x.tile.dtype == F32
+        if product.lhs is None and product.dot.lhs.tile.dtype == F8E4M3 and not is_rounded:
+            raise _Refused("8-bit weights that are not rounded from fp32", product.dot)
 
     def _is_late(self, product: Product) -> bool:
         """Whether its result is carried to the next turn and read by nothing else."""

@@ -20,7 +20,7 @@ from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.dtypes import BF16, F16, F32
+from tilesmith.dtypes import BF16, F8E4M3, F16, F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -211,7 +211,7 @@ def take_factors_out_of_maxima(function: Function) -> Function:
         %largest = reduce(%y) {axis=1, kind="max"} : f32[m]
         %peak = elementwise(%largest, %c) {fn="mul"} : f32[m]
     """
-    return apply_rules(function, [_select_first, _take_out])
+    return apply_rules(function, [_select_first, _take_out, _mask_first])
 
 
 def _take_out(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
@@ -244,6 +244,15 @@ def _select_first(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
     args = (op.args[0], _scaled(last), left_out.result)
     selected = [left_out, replace(op, args=args, results=(result,))]
     return [*selected, *_apply_to(result, last, op.results[0], defined)]
+
+
+def _mask_first(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
+    """Lanes that are zero before a tile is rounded to fp8, which is done together with packing."""
+    rounding = defined(op.x) if isinstance(op, Mask) and op.fill == 0 else None
+    if not isinstance(op, Mask) or not isinstance(rounding, Cast) or rounding.dtype != F8E4M3:
+        return None
+    masked = replace(op, x=rounding.x, results=(rounding.x.like(),))
+    return [masked, replace(rounding, x=masked.result, results=(op.result,))]
 
 
 def _find_fill(fill: float, scaling: Cast | Elementwise, defined: Lookup) -> float | None:
