@@ -18,6 +18,8 @@ from examples.attention import (
     reference,
     reference_fwd,
 )
+from examples.fp8_attention import FP8, fp8_attention
+from examples.fp8_attention import reference as reference_fp8
 from tilesmith import Config
 from tilesmith.numerics.compare import check_against
 
@@ -42,6 +44,7 @@ KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "lse": (attention_fwd, reference_fwd),
     "window": (sliding_window, reference_of(sliding_window)),
     "soft cap": (soft_cap, reference_of(soft_cap)),
+    "fp8": (fp8_attention, reference_fp8),
 }
 
 
@@ -88,6 +91,9 @@ def make_tensor(case: Case, device: str) -> torch.Tensor:
 def make_args(case: Case, device: str) -> Tensors:
     torch.manual_seed(case.length)
     args = tuple(make_tensor(case, device) for _ in range(3))
+    if case.kind == "fp8":
+        q, k, v = (arg.to(FP8) for arg in args)
+        return q, k, v.transpose(1, 2).contiguous()
     if case.kind != "bias":
         return args
     size = (case.heads, case.length, case.length)
@@ -127,7 +133,7 @@ def run_case(case: Case, device: str = "cuda") -> str:
                 result[:, begin:end],
                 wanted[:, begin:end],
                 reduction_length=case.length if len(row_ranges(case)) == 1 else max(2, end),
-                intermediate=torch.bfloat16,
+                intermediate=FP8 if case.kind == "fp8" else torch.bfloat16,
             )
     for _ in range(case.repeats - 1):
         again = _listed(run(*args))

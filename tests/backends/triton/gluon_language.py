@@ -131,6 +131,7 @@ def gluon_language(program: Program) -> SimpleNamespace:
         minimum=_smallest,
         reduce=_reduce,
         where=_where,
+        div_rn=torch.div,
         sum=lambda x, axis: x.sum(axis),
         max=lambda x, axis: x.amax(axis),
         arange=torch.arange,
