@@ -88,7 +88,8 @@ def attend(
             if way.mask == "window":
                 scores = torch.where(behind < way.window, scores, -1.0e30)
             if way.mask == "ahead":
-                scores = torch.where(behind <= 3, scores, -inf)
+                # Not minus infinity: the first tiles of a row may be hidden as a whole.
+                scores = torch.where(behind <= 3, scores, -1.0e30)
             new_peak = torch.maximum(peak, scores.amax(-1))
             power = torch.exp if way.is_natural else torch.exp2
             weights = power(scores - new_peak[:, None])
@@ -182,6 +183,12 @@ class Draw:
             assert error < LARGEST_ERROR[way.is_rounded], f"{config} {way}: error {error:.1e}"
 
 
+def report(line: str) -> None:
+    """Show a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def run_side_by_side(seconds: float, workers: int, first: int) -> int:
     """Start a process for each seed until the time is over; how many went wrong."""
     begin, seed, wrong, done, spent = time.monotonic(), first, 0, 0, 0.0
@@ -203,10 +210,10 @@ def run_side_by_side(seconds: float, workers: int, first: int) -> int:
             done, spent = done + 1, spent + time.monotonic() - since
             if is_late or process.returncode:
                 wrong += 1
-                print(f"seed {number}: {'hangs' if is_late else text.strip()[-300:]}", flush=True)
+                report(f"seed {number}: {'hangs' if is_late else text.strip()[-300:]}")
             del running[process]
         time.sleep(0.05)
-    print(f"{done} kernels, {wrong} wrong, {spent / 60:.1f} minutes of processes", flush=True)
+    report(f"{done} kernels, {wrong} wrong, {spent / 60:.1f} minutes of processes")
     return wrong
 
 
@@ -220,7 +227,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cpu: only make the code")
     given = parser.parse_args()
     if given.one is not None:
-        print(Draw(given.one).run(given.device))
+        report(Draw(given.one).run(given.device))
     else:
         sys.exit(bool(run_side_by_side(given.seconds, given.workers, given.first)))
 

@@ -284,6 +284,7 @@ class Simulation:
             **{"math": math, "torch": _HostTorch(num_sms), "tl": tl, "Action_of": _action},
             **{"Quotient": quotient, "Remainder": remainder, "TensorDescriptor": Descriptor},
             "gl": gluon_language(self._program),
+            "libdevice": torch,
             "gluon": SimpleNamespace(jit=lambda function: _Launched(function, self)),
             "mbarrier": SimpleNamespace(MBarrierLayout=nothing, init=_set_count),
         }
