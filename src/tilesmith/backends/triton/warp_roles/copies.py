@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 
 from tilesmith.analysis.affine import find_affine
 from tilesmith.backends.triton.emission.spelling import Expr
@@ -26,7 +26,7 @@ from tilesmith.ir.types import Dim, Extent, Shape, Value
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.rules import TargetedKernel
 
-LEAST_STEP = 16
+LEAST_STEP, LEAST_FP8_STEP = 16, 64
 BYTE = 8
 SWIZZLED_BYTES = (128, 64, 32)
 """Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
@@ -112,8 +112,10 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) == 1]
     if sides:
         return Refusal(f"{sides[0]} has one element", plan.grid.loc)
-    if plan.long_last and plan.begin_step % LEAST_STEP:
-        return Refusal("its loop begins and ends between whole tiles", plan.loop.loc)
+    if whole_steps(kernel, plan, LEAST_FP8_STEP) % (
+        LEAST_FP8_STEP if has_fp8(plan) else LEAST_STEP
+    ):
+        return Refusal("its loop begins or ends between whole tiles", plan.loop.loc)
     if kernel.outline.function.sizes:
         return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
     for product in plan.products:
@@ -123,6 +125,19 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
         if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
             return Refusal(f"a product has {columns} columns", product.dot.loc)
     return None
+
+
+def has_fp8(plan: RolePlan) -> bool:
+    """Whether a product has operands of 8 bits."""
+    return any(product.dot.lhs.tile.dtype.bits == BYTE for product in plan.products)
+
+
+def whole_steps(kernel: TargetedKernel, plan: RolePlan, rows: int) -> int:
+    """What steps of the loop must divide; 0 where any will do."""
+    (axis,) = kernel.outline.axes_of(plan.loop)
+    whole = gcd(rows, plan.begin_step) if plan.long_last else 0
+    # fp8 was never seen to be right on a device where a tile is partial.
+    return gcd(whole, axis.extent or 1) if has_fp8(plan) else whole
 
 
 def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as combinations
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.copies import whole_steps
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -222,11 +223,11 @@ class WarpRoleRules(ConfigConditions):
                 fix="another num_stages, or num_warps=8",
             )
         step = sizes.get(self._plan.loop.blocks[0], 1)
-        whole = gcd(rows, self._plan.begin_step)
-        if self._plan.long_last and whole % step:
+        whole = whole_steps(kernel, self._plan, rows)
+        if whole % step:
             raise InvalidConfig(
                 problem=f"steps of {step} over a loop that ends with {rows} rows",
-                expected="a divisor of the rows, and of where it begins: whole tiles are copied",
+                expected=f"a divisor of {whole}: whole tiles are copied",
                 fix=f"{_largest_divisor(whole, step)} for {self._plan.loop.blocks[0]}",
             )
         sides = self._plan.sides
@@ -252,9 +253,9 @@ class WarpRoleRules(ConfigConditions):
         values["block_sizes"] = [size if name in sides else 1 for name, size in named]
         groups = values["num_warps"] // WARPS_PER_GROUP
         rows = kernel.sizes(values).symbols[self._plan.rows]
-        if self._plan.long_last and self._plan.loop.blocks[0] in kernel.entries.blocks:
+        if self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
-            whole = gcd(rows, self._plan.begin_step)
+            whole = whole_steps(kernel, self._plan, rows)
             values["block_sizes"][step] = _largest_divisor(whole, values["block_sizes"][step])
         values["num_stages"] = max(values["num_stages"], self._plan.least_stages)
         if not _can_share(rows, groups):
