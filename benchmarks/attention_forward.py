@@ -66,7 +66,7 @@ def sliding_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.T
         total = hl.zeros([tile_b, tile_m], dtype=torch.float32)
         acc = hl.zeros([tile_b, tile_m, head_dim], dtype=torch.float32)
         queries = q[tile_b, tile_m, :]
-        for tile_n in hl.tile(0, tile_m.end):
+        for tile_n in hl.tile(max(tile_m.begin - WINDOW, 0), tile_m.end):
             keys = k[tile_b, tile_n, :]
             scores = torch.bmm(queries, keys.transpose(1, 2), torch.float32) * scale
             behind = tile_m.index[:, None] - tile_n.index[None, :]

@@ -10,7 +10,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions": (3, 400),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_380),
-    "tilesmith/backends/triton/warp_roles": (13, 2_418),
+    "tilesmith/backends/triton/warp_roles": (16, 3_500),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/compiler": (7, 1_250),

@@ -28,6 +28,9 @@ LENGTH_CASES = [
     *(Case(kind, n, d) for kind in ("plain", "causal") for n in LENGTHS for d in (64, 128, 256)),
     *(Case(kind, n, 128) for kind in ("bias", "lse") for n in LENGTHS),
     *(Case(kind, n, d) for kind in ("bias", "lse") for n in (65, 1024) for d in (64, 256)),
+    *(Case(kind, n, d) for kind in ("window", "soft cap") for n in (65, 1300) for d in (64, 128)),
+    *(Case("fp8", n, d) for n in (64, 80, 1024, 4160) for d in (64, 128, 256)),
+    *(Case(kind, 577, 64, heads=1) for kind in ("plain", "causal", "lse")),
 ]
 GRADIENT_CASES = [
     *(
@@ -63,6 +66,7 @@ CONFIG_CASES = [
     for kind, d in (("plain", 128), ("causal", 64), ("bias", 64), ("lse", 128))
     for seed in range(20)
 ]
+CONFIG_CASES += [Case("fp8", 640, 128, seed=seed) for seed in range(8)]
 CASES = [*LENGTH_CASES, *GRADIENT_CASES, *LAYOUT_CASES, *CONFIG_CASES]
 
 

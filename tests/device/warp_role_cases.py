@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.attention_forward import FORMS, expected, sliding_window, soft_cap
 from examples.attention import (
     attention,
     attention_fwd,
@@ -25,10 +26,11 @@ from examples.attention_backward import (
 )
 from examples.attention_backward import reference as reference_gradients
 from examples.causal_attention import reference_fwd as reference_causal_fwd
+from examples.fp8_attention import FP8, fp8_attention
+from examples.fp8_attention import reference as reference_fp8
 from tilesmith import Config
 from tilesmith.numerics.compare import check_against
 
-HEADS = 3
 FORM = "warp_roles"
 Tensors = tuple[torch.Tensor, ...]
 
@@ -37,11 +39,20 @@ def reference_causal(*args: torch.Tensor) -> torch.Tensor:
     return reference(*args, causal=True)
 
 
+def reference_of(kernel: Any) -> Callable[..., torch.Tensor]:
+    """What a kernel of the benchmark computes, in fp64."""
+    (form,) = (form for form in FORMS if form.kernel is kernel)
+    return lambda *args: expected(form, (args[0], args[1], args[2]))
+
+
 KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "plain": (attention, reference),
     "causal": (causal_attention, reference_causal),
     "bias": (biased_attention, reference),
     "lse": (attention_fwd, reference_fwd),
+    "window": (sliding_window, reference_of(sliding_window)),
+    "soft cap": (soft_cap, reference_of(soft_cap)),
+    "fp8": (fp8_attention, reference_fp8),
 }
 
 
@@ -65,10 +76,11 @@ class Case:
     seed: int | None = None
     """Of a random config of the form; None: its default."""
     repeats: int = 3
+    heads: int = 3
 
     def __str__(self) -> str:
         config = "" if self.seed is None else f"-seed{self.seed}"
-        return f"{self.kind}-{self.length}-{self.head_dim}-{self.layout}{config}"
+        return f"{self.kind}-{self.heads}x{self.length}x{self.head_dim}-{self.layout}{config}"
 
     @property
     def gradient(self) -> str | None:
@@ -78,18 +90,18 @@ class Case:
 
     @property
     def is_copied(self) -> bool:
-        """Whether the copy engine can load the tiles: one row is no axis to it."""
-        return self.length > 1
+        """Whether tiles can be copied: one row is no axis, and fp8 has whole tiles only."""
+        return self.length > 1 and (self.kind != "fp8" or self.length % 64 == 0)
 
 
 def make_tensor(case: Case, device: str) -> torch.Tensor:
     """``[heads, length, head_dim]`` in memory as the case says."""
     n, d = case.length, case.head_dim
     sizes = {
-        "whole": (HEADS, n, d),
-        "strided": (n, HEADS, d),
-        "sliced": (HEADS, n + 1, 2 * d),
-        "transposed": (HEADS, d, n),
+        "whole": (case.heads, n, d),
+        "strided": (n, case.heads, d),
+        "sliced": (case.heads, n + 1, 2 * d),
+        "transposed": (case.heads, d, n),
     }
     made = torch.randn(sizes[case.layout], device=device, dtype=torch.bfloat16)
     if case.layout == "strided":
@@ -104,9 +116,12 @@ def make_args(case: Case, device: str) -> tuple[Any, ...]:
     args = tuple(make_tensor(case, device) for _ in range(3))
     if case.gradient is not None:
         return make_gradient_args(case, args)
+    if case.kind == "fp8":
+        q, k, v = (arg.to(FP8) for arg in args)
+        return q, k, v.transpose(1, 2).contiguous()
     if case.kind != "bias":
         return args
-    size = (HEADS, case.length, case.length)
+    size = (case.heads, case.length, case.length)
     return *args, torch.randn(size, device=device, dtype=torch.bfloat16)
 
 
@@ -148,7 +163,7 @@ def choose_config(case: Case, bound: Any) -> Config | None:
 
 def row_ranges(case: Case) -> list[tuple[int, int]]:
     """Rows of about the same scale: early rows of causal attention are sums of few values."""
-    if case.kind != "causal":
+    if case.kind not in ("causal", "window"):
         return [(0, case.length)]
     edges = [0, *(1 << e for e in range(case.length.bit_length()) if 1 << e < case.length)]
     return list(zip(edges, [*edges[1:], case.length]))
@@ -179,8 +194,8 @@ def check_outputs(case: Case, found: list[torch.Tensor], exact: list[torch.Tenso
             check_against(
                 result[:, begin:end],
                 wanted[:, begin:end],
-                reduction_length=max(2, end) if case.kind == "causal" else case.length,
-                intermediate=torch.bfloat16,
+                reduction_length=case.length if len(row_ranges(case)) == 1 else max(2, end),
+                intermediate=FP8 if case.kind == "fp8" else torch.bfloat16,
             )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import getgeneratorlocals
 from types import SimpleNamespace
@@ -20,6 +20,15 @@ from typing import Any
 import torch
 import triton.language as tl
 
+from tests.backends.triton.gluon_language import (
+    Program,
+    Role,
+    gluon_language,
+    nothing,
+    quotient,
+    remainder,
+    unpack_fp8,
+)
 from tests.backends.triton.gluon_memory import (
     Barrier,
     Buffer,
@@ -29,7 +38,6 @@ from tests.backends.triton.gluon_memory import (
     ProtocolError,
     Ring,
     View,
-    allocate,
 )
 
 Tensor = torch.Tensor
@@ -51,9 +59,6 @@ class Action:
     name: str
     args: tuple[Any, ...]
     options: Mapping[str, Any]
-
-
-Role = Generator[Action, Any, None]
 
 
 class _AsGenerators(ast.NodeTransformer):
@@ -88,16 +93,6 @@ class _AsGenerators(ast.NodeTransformer):
 
 def _action(name: str, *args: Any, **options: Any) -> Action:
     return Action(name, args, options)
-
-
-def _quotient(a: Any, b: Any) -> Any:
-    if isinstance(a, int) and isinstance(b, int):
-        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    return torch.div(a, b, rounding_mode="trunc")
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    return a - b * _quotient(a, b)
 
 
 @dataclass
@@ -242,74 +237,6 @@ class _Running:
                 raise ProtocolError("a role ends with work in flight") from None
 
 
-@dataclass
-class Program:
-    """Where a program runs, for stand-ins that ask."""
-
-    number: int = 0
-    roles: list[Role] = field(default_factory=list)
-
-
-def _largest(a: Any, b: Any, **_: Any) -> Any:
-    return _extremum(max, torch.maximum, a, b)
-
-
-def _smallest(a: Any, b: Any, **_: Any) -> Any:
-    return _extremum(min, torch.minimum, a, b)
-
-
-def _extremum(plain: Callable[..., Any], of_tiles: Callable[..., Any], a: Any, b: Any) -> Any:
-    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
-        return plain(a, b)
-    dtype = (a if isinstance(a, Tensor) else b).dtype
-    return of_tiles(torch.as_tensor(a, dtype=dtype), torch.as_tensor(b, dtype=dtype))
-
-
-def _reduce(x: Tensor, axis: int, combine: Callable[[Any, Any], Any]) -> Tensor:
-    found, *rest = x.unbind(axis)
-    for item in rest:
-        found = combine(found, item)
-    return found
-
-
-def _where(condition: Any, x: Any, y: Any) -> Tensor:
-    dtype = x.dtype if isinstance(x, Tensor) else y.dtype
-    return torch.where(condition, torch.as_tensor(x, dtype=dtype), torch.as_tensor(y, dtype=dtype))
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    return None
-
-
-def _gluon_language(program: Program) -> SimpleNamespace:
-    names = ("NVMMADistributedLayout", "NVMMASharedLayout", "SliceLayout", "DotOperandLayout")
-    dtypes = ("bfloat16", "float16", "float32", "int32", "int64")
-    return SimpleNamespace(
-        **dict.fromkeys(names, _nothing),
-        **{name: getattr(torch, name) for name in dtypes},
-        **{name: getattr(torch, name) for name in ("exp2", "exp", "log2", "log", "sqrt", "abs")},
-        constexpr=lambda value: value,
-        program_id=lambda axis: program.number if axis == 0 else 0,
-        warp_specialize=lambda parts, *_: program.roles.extend(f(*args) for f, args in parts),
-        allocate_shared_memory=allocate,
-        static_range=range,
-        cdiv=lambda a, b: _quotient(a + b - 1, b),
-        maximum=_largest,
-        minimum=_smallest,
-        reduce=_reduce,
-        where=_where,
-        sum=lambda x, axis: x.sum(axis),
-        max=lambda x, axis: x.amax(axis),
-        arange=torch.arange,
-        full=lambda shape, value, dtype, *_: torch.full(shape, value, dtype=dtype),
-        zeros=lambda shape, dtype, *_: torch.zeros(shape, dtype=dtype),
-        convert_layout=lambda x, *_: x,
-        set_auto_layout=lambda x, *_: x,
-        load=lambda pointer, **options: pointer.load(**options),
-        store=lambda pointer, value, **options: pointer.store(value, **options),
-    )
-
-
 class _HostTorch:
     """``torch`` as the host part of a module uses it, on a machine with so many processors."""
 
@@ -361,12 +288,15 @@ class Simulation:
         tree.body = [_generated(node) if _is_device(node) else node for node in kept]
         self.names: dict[str, Any] = {
             **{"math": math, "torch": _HostTorch(num_sms), "tl": tl, "Action_of": _action},
-            **{"Quotient": _quotient, "Remainder": _remainder, "TensorDescriptor": Descriptor},
-            "gl": _gluon_language(self._program),
+            **{"Quotient": quotient, "Remainder": remainder, "TensorDescriptor": Descriptor},
+            "gl": gluon_language(self._program),
+            "libdevice": torch,
             "gluon": SimpleNamespace(jit=lambda function: _Launched(function, self)),
-            "mbarrier": SimpleNamespace(MBarrierLayout=_nothing, init=_set_count),
+            "mbarrier": SimpleNamespace(MBarrierLayout=nothing, init=_set_count),
         }
         exec(compile(ast.fix_missing_locations(tree), "<emitted>", "exec"), self.names)
+        # It casts bits, which tensors of torch do by another name.
+        self.names["_unpack_fp8"] = unpack_fp8
 
     def __getitem__(self, name: str) -> Any:
         return self.names[name]

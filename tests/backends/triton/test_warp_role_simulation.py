@@ -156,7 +156,7 @@ def test_order_does_not_matter():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("IS_MASKED:\n        scores_1", "False:\n        scores_1"),
+        ("IS_MASKED:\n        scores =", "False:\n        scores ="),
         ("mul = acc * exp2[:, None]", "mul = acc"),
         ("[offset_b, offset_n, 0]", "[offset_b, offset_m, 0]"),
         ("fence_async_shared()\n", "\n"),

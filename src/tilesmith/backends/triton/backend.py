@@ -44,8 +44,8 @@ from tilesmith.backends.triton.ops.program_ids import (
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.warp_roles.module import emit_roles
-from tilesmith.backends.triton.warp_roles.plan import take_factors_out_of_maxima
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
+from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function

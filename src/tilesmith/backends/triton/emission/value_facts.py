@@ -75,7 +75,7 @@ class Multiples:
             return self._schedule.physical(Dim.of(op.block))
         if isinstance(op, Cast):
             return self.of(op.x) if op.x.tile.dtype.is_integer else 1
-        if isinstance(op, Elementwise) and op.fn in ("add", "sub"):
+        if isinstance(op, Elementwise) and op.fn in ("add", "sub", "minimum", "maximum"):
             return gcd(*map(self.of, op.args))
         if isinstance(op, Elementwise) and op.fn == "mul":
             return self.of(op.args[0]) * self.of(op.args[1])

@@ -8,11 +8,19 @@ from dataclasses import dataclass
 
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
+from tilesmith.backends.triton.warp_roles.instructions import guard_slow_ops, is_paired, pack_name
 from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
+from tilesmith.dtypes import F8E4M3, F32
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.types import Value
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.reduction import Reduce
+from tilesmith.ir.types import Dim, Value
+
+MOST_HELD_GROUPS = 2
+PRODUCTS_PER_CYCLE = 16
+"""Of the matrix units, for each lane of a group."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,8 @@ class StepPart:
     """Ops that run later in the turn."""
     is_masked_at_run_time: bool = False
     """Whether one loop has turns with masks and without."""
+    is_handed_on: bool = False
+    """Whether the next turn reads the operands of late products."""
 
 
 class StepFunction:
@@ -47,6 +57,7 @@ class StepFunction:
             emitter.uses.inlined.difference_update(op.results)
         self.inputs = self._find_inputs()
         self.outputs = self._find_outputs()
+        guard_slow_ops(emitter, plan.between)
         for value in self.inputs:
             name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))
             emitter.bind(value, name)
@@ -74,7 +85,16 @@ class StepFunction:
         """What the next turn, ops that follow and late products read."""
         plan, part = self._shared.plan, self._part
         operands = [p.dot.lhs for p in part.sums if p.lhs is None]
-        read = self._leaves(v for op in part.followers for v in op.operand_values())
+        read = list(self._leaves(v for op in part.followers for v in op.operand_values()))
+        others = {*plan.loop.body.yielded, *read}
+        # Two loops that hand a tile on take its pairs apart, one loop does not.
+        is_split = part.is_handed_on and bool(self.segments)
+        self.packed = {
+            v
+            for v in operands
+            if v not in others
+            and ((is_split and is_paired(v.tile.dtype)) or v.tile.dtype == F8E4M3)
+        }
         wanted = [*plan.loop.body.yielded, *operands, *read]
         return [value for value in dict.fromkeys(wanted) if value in self._inside]
 
@@ -92,9 +112,65 @@ class StepFunction:
         with emitter.writer.indented(), bound_axes(emitter, plan):
             for op in self._part.ops:
                 emitter.op(op)
-            results = [emitter.in_layout(v, self._shared.layouts.get(v)) for v in self.outputs]
-            emitter.writer.line(f"return {', '.join(map(str, results))}")
+            emitter.writer.line(f"return {', '.join(map(self._result, self.outputs))}")
         return emitter.writer.text()
+
+    def _result(self, value: Value) -> str:
+        emitter, dtype, rounding = self.emitter, value.tile.dtype, None
+        if value in self.packed and dtype == F8E4M3:
+            # Lanes exchange what they hold while it is rounded.
+            rounding = emitter.uses.defining[value]
+            assert isinstance(rounding, Cast)
+        source = value if rounding is None else rounding.x
+        text = str(emitter.in_layout(source, self._shared.layouts.get(source)))
+        if value not in self.packed:
+            return text
+        return f"{emitter.spelling.helper(pack_name(dtype))}({text})"
+
+    @property
+    def held(self) -> list[Value]:
+        """Sums over the tile of a turn, if the next wait is to find them computed.
+
+        That pays where what lies between takes longer than the products beside it, and where two
+        groups leave registers for both.
+        """
+        shared = self._shared
+        if shared.groups > MOST_HELD_GROUPS or not self._outlasts_products():
+            return []
+        rows = [v for v in self.outputs if v.tile.rank == 1 and v.tile.dtype == F32]
+        return [value for value in rows if self._has_sum(value)]
+
+    def _outlasts_products(self) -> bool:
+        """Whether a turn's products are done before what lies between, all of it on one tile."""
+        plan, physical = self._shared.plan, self.emitter.schedule.physical
+        cycles = sum(self._cycles(op) for op in plan.between)
+        sides = [p.dot.rhs.tile for p in plan.products]
+        products = sum(
+            physical(tile.shape[0]) * physical(tile.shape[1]) * tile.dtype.itemsize // 2
+            for tile in sides
+        )
+        return cycles * physical(Dim.of(plan.loop.blocks[0])) * PRODUCTS_PER_CYCLE > products
+
+    def _cycles(self, op: Operation) -> int:
+        """Of a warp for one number of each lane, on the unit that is slowest."""
+        result = op.results[0].tile
+        if isinstance(op, Reduce) and op.x.tile.rank > 1:
+            return 2 if op.kind == "max" else 1
+        if result.rank < 2 or not result.dtype.is_float or op in self.segments.selections:
+            return 0
+        if isinstance(op, Cast):
+            return 1 if result.dtype.bits < F32.bits else 2
+        if not isinstance(op, Elementwise):
+            return 0
+        return 8 if op.function.is_transcendental else 1
+
+    def _has_sum(self, value: Value) -> bool:
+        op = self.emitter.uses.defining.get(value)
+        if op is None or value not in self._inside:
+            return False
+        if isinstance(op, Reduce):
+            return op.kind == "sum"
+        return any(self._has_sum(operand) for operand in op.operand_values())
 
 
 def input_name(emitter: RoleEmitter, plan: RolePlan, value: Value) -> str:

@@ -6,13 +6,14 @@ from the rings of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.instructions import unpack_name
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout
 from tilesmith.backends.triton.warp_roles.loading import Shared, emit_next, emit_turns, loop_start
 from tilesmith.backends.triton.warp_roles.plan import Product
@@ -28,9 +29,13 @@ from tilesmith.ir.types import Value
 class ProductEmission:
     """Starts products, waits for them, reads vectors and hands tiles back."""
 
-    def __init__(self, emitter: RoleEmitter, shared: Shared) -> None:
+    def __init__(
+        self, emitter: RoleEmitter, shared: Shared, packed: Collection[Value] = ()
+    ) -> None:
         self._emitter = emitter
         self._shared = shared
+        self.packed = packed
+        """Operands that come as pairs of numbers."""
         self._plan = shared.plan
         self._line = emitter.writer.line
         self.names: dict[Value, str] = {}
@@ -42,15 +47,30 @@ class ProductEmission:
         right = self._view(product.rhs, product.dot.rhs, event)
         if product.lhs is not None:
             return self._view(product.lhs, product.dot.lhs, event), right
-        layout = shared.layouts[product.dot.result]
-        value = self._emitter.in_layout(product.dot.lhs, None)
+        operand = product.dot.lhs
+        width = 4 // operand.tile.dtype.itemsize
+        layout = f"gl.DotOperandLayout(0, {shared.layouts[product.dot.result]}, {width})"
+        value = self._emitter.in_layout(operand, None)
         name = self._operand_name(product)
-        self._line(f"{name} = gl.convert_layout({value}, gl.DotOperandLayout(0, {layout}, 2))")
+        if operand in self.packed:
+            unpack = self._emitter.spelling.helper(unpack_name(operand.tile.dtype))
+            if operand.tile.dtype.itemsize == 1:
+                held = self._held_name(product)
+                self._line(f"{held} = {value}")
+                value = held
+            self._line(f"{name} = {unpack}({value}, {layout})")
+        else:
+            self._line(f"{name} = gl.convert_layout({value}, {layout})")
         return name, right
 
     def _operand_name(self, product: Product) -> str:
         """The variable of an operand in registers."""
         return f"{self.names[self.carried(product)]}_operand"
+
+    def _held_name(self, product: Product) -> str:
+        """The same until the product is done; Triton holds no 8-bit tiles, but packed ones."""
+        name = self._operand_name(product)
+        return name if product.dot.lhs.tile.dtype.itemsize > 1 else f"{name}_packed"
 
     def _view(self, load: Load, operand: Value, event: str) -> str:
         """A copied tile as a product reads it, transposed where the source says so."""
@@ -122,7 +142,7 @@ class ProductEmission:
     def late_names(self, products: Sequence[Product]) -> tuple[list[str], list[str]]:
         """Variables of sums, and of their operands in registers."""
         sums = [self.names[self.carried(product)] for product in products]
-        return sums, [self._operand_name(p) for p in products if p.lhs is None]
+        return sums, [self._held_name(p) for p in products if p.lhs is None]
 
     def release(self, kind: str, event: str) -> None:
         """Hand the tiles of an event back."""
@@ -157,7 +177,8 @@ class ComputeRole:
         self._step = step
         self._line = emitter.writer.line
         self._late = [p.dot.result for p in self._plan.late]
-        self._products = ProductEmission(emitter, shared)
+        packed = () if step is None else step.packed
+        self._products = ProductEmission(emitter, shared, packed)
         if step is not None:
             # They come in variables, whatever the step makes them of.
             emitter.uses.inlined.difference_update(step.outputs)
@@ -218,8 +239,7 @@ class ComputeRole:
             self._products.wait_products(early, flying, 0)
             self._products.read_vectors(plan.between, EARLY, "step")
             self._products.release(EARLY, "step")
-            self._start_step(early, "0")
-            self._call_step(step, "True")
+            self._emit_first_step(step, early)
             self._rescale()
             with self._other_turns(step):
                 self._products.start_early("step + turn", flying)
@@ -229,11 +249,28 @@ class ComputeRole:
                 self._products.release(EARLY, "step + turn")
                 self._start_step(early, "turn")
                 self._call_step(step, "part != 1")
+                for name in map(self._output_name, step.held):
+                    self._line(f"{name} = {emitter.spelling.helper('_hold')}({name})")
                 self._products.wait_late(sums)
                 self._products.release(LATE, "step + turn - 1")
                 self._rescale()
             self._products.wait_late(self._products.start_late("step + turns - 1"))
             self._products.release(LATE, "step + turns - 1")
+
+    def _emit_first_step(self, step: StepFunction, early: Sequence[str]) -> None:
+        """The step of the first turn, with masks only where it needs them."""
+        # Triton 3.6 ends at an assertion where a tile is loaded inside of a branch.
+        is_loading = any(isinstance(op, Load) for op in self._plan.between)
+        self._start_step(early, "0")
+        if not step.segments or is_loading:
+            self._call_step(step, "True")
+            return
+        is_full = "full_to > 0"
+        if step.segments.has_lower_bound(self._plan):
+            is_full = f"(full_from == 0) & ({is_full})"
+        for condition, is_masked in ((f"if {is_full}", "False"), ("else", "True")):
+            with self._emitter.writer.block(condition):
+                self._call_step(step, is_masked)
 
     @contextmanager
     def _other_turns(self, step: StepFunction) -> Iterator[None]:
@@ -245,9 +282,9 @@ class ComputeRole:
             return
         first = 0 if step.segments.has_lower_bound(self._plan) else 1
         with writer.block(f"for part in gl.static_range({first}, 3)"):
-            self._line("begin = 1 if part == 0 else full_from if part == 1 else full_to")
+            self._line("begin = 0 if part == 0 else full_from if part == 1 else full_to")
             self._line("end = full_from if part == 0 else full_to if part == 1 else turns")
-            with writer.block("for turn in range(begin, end)"):
+            with writer.block("for turn in range(gl.maximum(begin, 1), end)"):
                 yield
 
     def _start_step(self, early: Sequence[str], turn: str) -> None:
@@ -276,7 +313,9 @@ class ComputeRole:
         if value in loop.body.yielded:
             return self._products.names[loop.carried[loop.body.yielded.index(value)]]
         if emitter.variables.find_name(value) is None:
-            emitter.bind(value, emitter.spelling.names.fresh(emitter.name_hint(value)))
+            is_packed = value in self._products.packed
+            hint = "packed" if is_packed else emitter.name_hint(value)
+            emitter.bind(value, emitter.spelling.names.fresh(hint))
         return emitter.variables.find_name(value) or ""
 
     def _rescale(self) -> None:

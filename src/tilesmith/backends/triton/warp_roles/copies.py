@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import gcd, prod
 
 from tilesmith.analysis.affine import find_affine
 from tilesmith.backends.triton.emission.spelling import Expr
@@ -16,7 +16,7 @@ from tilesmith.backends.triton.ops.accesses import (
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
-from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan
+from tilesmith.backends.triton.warp_roles.plan import Product, Refusal, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
     MOST_COLUMNS,
@@ -33,9 +33,12 @@ from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.types import Dim, Extent, Shape, Value
 from tilesmith.schedule.config import is_persistent
+from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import Schedule
 
+LEAST_STEP, LEAST_FP8_STEP = 16, 64
+BYTE = 8
 SWIZZLED_BYTES = (128, 64, 32)
 """Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
 
@@ -186,13 +189,46 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
             return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
         if not _ends_with_tensor(kernel, plan, load):
             return Refusal(f"a loop may end before {load.tensor.name} does", load.loc)
+    sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) == 1]
+    if sides:
+        return Refusal(f"{sides[0]} has one element", plan.grid.loc)
+    if whole_steps(kernel, plan, LEAST_FP8_STEP) % (
+        LEAST_FP8_STEP if has_fp8(plan) else LEAST_STEP
+    ):
+        return Refusal("its loop begins or ends between whole tiles", plan.loop.loc)
     if kernel.outline.function.sizes:
         return Refusal("its tiles have sizes that are known at run time only", plan.grid.loc)
     for product in plan.products:
+        if not _lies_along_sum(product, facts):
+            return Refusal("8-bit operands that do not lie along the sum", product.dot.loc)
         columns = product.dot.result.tile.shape[-1].constant
         if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
             return Refusal(f"a product has {columns} columns", product.dot.loc)
     return None
+
+
+def has_fp8(plan: RolePlan) -> bool:
+    """Whether a product has operands of 8 bits."""
+    return any(product.dot.lhs.tile.dtype.bits == BYTE for product in plan.products)
+
+
+def whole_steps(kernel: TargetedKernel, plan: RolePlan, rows: int) -> int:
+    """What steps of the loop must divide; 0 where any will do."""
+    (axis,) = kernel.outline.axes_of(plan.loop)
+    whole = gcd(rows, plan.begin_step) if plan.long_last else 0
+    # fp8 was never seen to be right on a device where a tile is partial.
+    return gcd(whole, axis.extent or 1) if has_fp8(plan) else whole
+
+
+def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:
+    """Whether rows of copied operands are what is summed; matrix units can turn 16-bit ones."""
+    operands = ((product.lhs, product.dot.lhs, -1), (product.rhs, product.dot.rhs, -2))
+    return all(
+        load is None
+        or load.result.tile.dtype.bits > BYTE
+        or facts[load.slot].contiguous_dim == operand.tile.shape[axis]
+        for load, operand, axis in operands
+    )
 
 
 def _ends_with_tensor(kernel: TargetedKernel, plan: RolePlan, load: Load) -> bool:

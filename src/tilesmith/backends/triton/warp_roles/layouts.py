@@ -18,12 +18,17 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.types import Dim, Value
 
+INSTRUCTION_BYTES = 32
+"""Of each row that a matrix instruction reads."""
+
 
 @dataclass(frozen=True)
 class ProductLayout:
     """That of a product's result, which has so many columns."""
 
     columns: int
+    depth: int = 16
+    """What one instruction sums over: 32 bytes."""
 
     @property
     def name(self) -> str:
@@ -33,7 +38,7 @@ class ProductLayout:
     @property
     def definition(self) -> str:
         """Four warps below each other, each with 16 rows of all columns."""
-        return f"gl.NVMMADistributedLayout([3, 0], [4, 1], [16, {self.columns}, 16])"
+        return f"gl.NVMMADistributedLayout([3, 0], [4, 1], [16, {self.columns}, {self.depth}])"
 
     def __str__(self) -> str:
         return self.name
@@ -116,7 +121,8 @@ class _Finder:
 
     def _layout(self, op: Operation) -> Layout | None:
         if isinstance(op, Dot):
-            return ProductLayout(self._physical(op.result.tile.shape[-1]))
+            depth = INSTRUCTION_BYTES // op.lhs.tile.dtype.itemsize
+            return ProductLayout(self._physical(op.result.tile.shape[-1]), depth)
         if isinstance(op, Reduce):
             parent = self.found.get(op.x)
             return None if parent is None else SlicedLayout(op.axis, parent)

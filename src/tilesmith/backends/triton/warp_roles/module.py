@@ -25,6 +25,7 @@ from tilesmith.backends.triton.warp_roles.emitter import (
     in_gluon,
     num_groups,
 )
+from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
 from tilesmith.backends.triton.warp_roles.loading import (
     Shared,
@@ -171,7 +172,7 @@ class RoleModule:
         """The functions of what lies between products: none, one, or one for each part."""
         plan, name = self.plan, f"{self.name}_step"
         between = [op for op in plan.between if op not in self.buffers.tiles]
-        parts = [StepPart(between, plan.late, plan.rescaling)] if plan.early else []
+        parts = [StepPart(between, plan.late, plan.rescaling, is_handed_on=True)] * bool(plan.early)
         if self.order is not None:
             parts = find_parts(plan, self.order, self.buffers.tiles)
         names = [name, f"{name}_2"]
@@ -258,7 +259,8 @@ class RoleModule:
             if isinstance(layout, ProductLayout):
                 writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
         for name in self.needs.helpers:
-            writer.line(f"\n{HELPER_FUNCTIONS[name].rstrip()}".replace("@triton.jit", "@gluon.jit"))
+            text = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS}[name].rstrip()
+            writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
 
 

@@ -67,7 +67,9 @@ def find_order(plan: RolePlan) -> TurnOrder | None:
     """How a turn is cut; None where all that lies between needs all early products."""
     sums = {product.dot.result for product in plan.late}
     is_plain = not plan.rescaling and all(value in sums for value in plan.loop.body.yielded)
-    if len(plan.early) < 2 or not is_plain:
+    # Operands of 8 bits are packed for the next turn: there is no form of it for this one.
+    is_wide = all(product.dot.lhs.tile.dtype.bits > 8 for product in plan.late)
+    if len(plan.early) < 2 or not is_plain or not is_wide:
         return None
     needs = _find_needs(plan)
     alone = [sum(needs[op] == {product} for op in plan.between) for product in plan.early]

@@ -1,7 +1,5 @@
 """Who does what in a kernel with warp roles: which loads a producer copies, what may run ahead.
 
-``take_factors_out_of_maxima`` comes first: it leaves less to do between products.
-
 A function goes in, after the standard passes, and a ``RolePlan`` comes out, or the reason why the
 form does not fit. The plan is about dependence alone, not about names or sizes.
 
@@ -19,12 +17,12 @@ before it adds to it::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import inf, isfinite
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
 
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.dtypes import BF16, F16, F32
+from tilesmith.dtypes import BF16, F8E4M3, F16, F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -34,7 +32,7 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
-from tilesmith.ir.traversal import Definitions, apply_rules, definitions
+from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import Dim, Value
 
 _PLAIN_OPS = (
@@ -80,6 +78,8 @@ class RolePlan:
     late: tuple[Product, ...]
     between: tuple[Operation, ...]
     rescaling: tuple[Operation, ...]
+    begin_step: int = 0
+    """What the loop's first index is a multiple of, besides rows of a tile; 1 if not known."""
 
     @property
     def before(self) -> tuple[Operation, ...]:
@@ -176,6 +176,8 @@ class _Planner:
         early = [product for product in products if product not in late]
         for product in early:
             self._check_early(product)
+        for product in late:
+            self._check_rounded(product)
         if not late:
             raise _Refused("no product of its loop adds to an accumulator", dots[0])
         rows = self._rows(products)
@@ -195,6 +197,7 @@ class _Planner:
             tuple(late),
             tuple(op for op in self._body if op not in apart | views),
             rescaling,
+            self._begin_step(rows, self._loop.begins[0]),
         )
         self._check_rows(plan)
         self._check_carried(plan)
@@ -202,7 +205,7 @@ class _Planner:
 
     def _product(self, dot: Dot) -> Product:
         lhs, rhs = dot.lhs.tile.dtype, dot.rhs.tile.dtype
-        if lhs != rhs or lhs not in (F16, BF16) or dot.result.tile.dtype != F32:
+        if lhs != rhs or lhs not in (F16, BF16, F8E4M3) or dot.result.tile.dtype != F32:
             raise _Refused(f"a product of {lhs} and {rhs} in {dot.result.tile.dtype}", dot)
         right = self._copied(dot.rhs)
         if right is None:
@@ -230,6 +233,15 @@ class _Planner:
         while isinstance(source, (Mask, Permute)):
             source = self._defining.get(source.x)
         return isinstance(source, Load) and self._feeds_products_only(source.result)
+
+    def _check_rounded(self, product: Product) -> None:
+        """Computed operands of 8 bits are packed as they are rounded."""
+        op = self._defining.get(product.dot.lhs)
+        if isinstance(op, Mask) and op.fill == 0:
+            op = self._defining.get(op.x)
+        is_rounded = isinstance(op, Cast) and op.x.tile.dtype == F32
+        if product.lhs is None and product.dot.lhs.tile.dtype == F8E4M3 and not is_rounded:
+            raise _Refused("8-bit weights that are not rounded from fp32", product.dot)
 
     def _is_late(self, product: Product) -> bool:
         """Whether its result is carried to the next turn and read by nothing else."""
@@ -268,6 +280,16 @@ class _Planner:
         if others or block is None or block not in self._grid.blocks:
             raise _Refused("its products have no rows of one tile in common", self._loop)
         return block
+
+    def _begin_step(self, rows: str, value: Value) -> int:
+        op = self._defining.get(value)
+        if value is self._grid.body.args[self._grid.blocks.index(rows)]:
+            return 0
+        if isinstance(op, Full):
+            return int(op.value)
+        if isinstance(op, Elementwise) and op.fn in ("add", "sub", "minimum", "maximum"):
+            return gcd(*(self._begin_step(rows, arg) for arg in op.args))
+        return 1
 
     def _check_carried(self, plan: RolePlan) -> None:
         """What one turn hands to the next must come from what lies between its products."""
@@ -329,60 +351,3 @@ def _find_users(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
         for value in dict.fromkeys(op.operand_values()):
             users.setdefault(value, []).append(op)
     return users
-
-
-def take_factors_out_of_maxima(function: Function) -> Function:
-    """Maxima of scaled tiles as scaled maxima.
-
-    Before::
-
-        %y = elementwise(%x, %c) {fn="mul"} : f32[m, n]
-        %z = mask(%y) {fill=-inf, axes=[1]} : f32[m, n]
-        %peak = reduce(%z) {axis=1, kind="max"} : f32[m]
-
-    After::
-
-        %z = mask(%x) {fill=-inf, axes=[1]} : f32[m, n]
-        %largest = reduce(%z) {axis=1, kind="max"} : f32[m]
-        %peak = elementwise(%largest, %c) {fn="mul"} : f32[m]
-    """
-    return apply_rules(function, [_take_out])
-
-
-def _take_out(op: Operation, defined: Definitions) -> Sequence[Operation] | None:
-    if not isinstance(op, Reduce) or op.kind != "max" or op.x.tile.dtype != F32:
-        return None
-    selections: list[Mask | Elementwise] = []
-    source = defined(op.x)
-    while isinstance(source, (Mask, Elementwise)) and _drops_lanes(source, defined):
-        selections.append(source)
-        source = defined(source.x if isinstance(source, Mask) else source.args[1])
-    if not isinstance(source, Elementwise) or source.fn != "mul":
-        return None
-    x, factor = source.args
-    constant = defined(factor)
-    if not isinstance(constant, Full) or constant.value <= 0 or not isfinite(constant.value):
-        return None
-    ops: list[Operation] = []
-    for selection in reversed(selections):
-        ops.append(_of_other(selection, x))
-        x = ops[-1].results[0]
-    largest = replace(op, x=x, results=(op.result.like(),))
-    scale = replace(constant, results=(constant.result.like(op.result.type),))
-    scaled = replace(source, args=(largest.result, scale.result), results=(op.result,), loc=op.loc)
-    return [*ops, largest, scale, scaled]
-
-
-def _drops_lanes(op: Mask | Elementwise, defined: Definitions) -> bool:
-    """Whether an op keeps some lanes and gives the others no say in a maximum."""
-    if isinstance(op, Mask):
-        return op.fill == -inf
-    other = defined(op.args[2]) if op.fn == "where" else None
-    return isinstance(other, Full) and other.value == -inf
-
-
-def _of_other(op: Mask | Elementwise, x: Value) -> Operation:
-    results = (op.results[0].like(),)
-    if isinstance(op, Mask):
-        return replace(op, x=x, results=results)
-    return replace(op, args=(op.args[0], x, op.args[2]), results=results)

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.copies import whole_steps
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
@@ -94,6 +95,9 @@ class RoleModel(KernelModel):
             if product.lhs is None:
                 tile = product.dot.lhs.tile
                 yield registers(tile.shape, tile.dtype.bits)
+        for op in self._plan.between:
+            if isinstance(op, Load):
+                yield registers(op.result.tile.shape, op.result.tile.dtype.bits)
 
     def _shared_bytes(self, stages: int, sizes: TileSizes) -> int:
         """Of all rings; those of deferred products are shorter where there is no room."""
@@ -235,11 +239,12 @@ class WarpRoleRules(ConfigConditions):
                 fix="another num_stages, or num_warps=8",
             )
         step = sizes.get(self._plan.loop.blocks[0], 1)
-        if self._plan.long_last and rows % step:
+        whole = whole_steps(kernel, self._plan, rows)
+        if whole % step:
             raise InvalidConfig(
                 problem=f"steps of {step} over a loop that ends with {rows} rows",
-                expected="a divisor of the rows: whole tiles are copied",
-                fix=f"{_largest_divisor(rows, step)} for {self._plan.loop.blocks[0]}",
+                expected=f"a divisor of {whole}: whole tiles are copied",
+                fix=f"{_largest_divisor(whole, step)} for {self._plan.loop.blocks[0]}",
             )
         sides = self._plan.sides
         for name, size in sizes.items():
@@ -249,6 +254,13 @@ class WarpRoleRules(ConfigConditions):
                     expected=f'structure="{FORM}" needs 1 for axes beside the products',
                     fix=f"1 for {name}",
                 )
+        use = self.model(kernel).resources(values)
+        if not use.fits_registers:
+            raise InvalidConfig(
+                problem=f"{use.registers} registers for each thread of {groups} groups of warps",
+                expected=f"{use.limits.registers} at most: a group cannot borrow any",
+                fix="smaller block_sizes, or fewer num_warps",
+            )
 
     @override
     def relax(self, kernel: TargetedKernel, values: Values) -> Values:
@@ -257,9 +269,10 @@ class WarpRoleRules(ConfigConditions):
         values["block_sizes"] = [size if name in sides else 1 for name, size in named]
         groups = values["num_warps"] // WARPS_PER_GROUP
         rows = kernel.sizes(values).symbols[self._plan.rows]
-        if self._plan.long_last and self._plan.loop.blocks[0] in kernel.entries.blocks:
+        if self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
-            values["block_sizes"][step] = _largest_divisor(rows, values["block_sizes"][step])
+            whole = whole_steps(kernel, self._plan, rows)
+            values["block_sizes"][step] = _largest_divisor(whole, values["block_sizes"][step])
         values["num_stages"] = max(values["num_stages"], least_stages(self._plan))
         if not _can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
@@ -272,6 +285,8 @@ class WarpRoleRules(ConfigConditions):
     def lighten(
         self, kernel: TargetedKernel, values: Values, use: ResourceUse
     ) -> Iterator[Values | None]:
+        if not use.fits_registers:
+            yield self._with_fewer_rows(kernel, values)
         least = least_stages(self._plan)
         has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
         if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
@@ -282,6 +297,22 @@ class WarpRoleRules(ConfigConditions):
         )
         yield kernel.halve_block(values, columns)
         yield {**values, "num_stages": least} if values["num_stages"] > least else None
+
+    def _with_fewer_rows(self, kernel: TargetedKernel, values: Values) -> Values | None:
+        """Groups of one matrix instruction's rows; two groups instead of three."""
+        groups = values["num_warps"] // WARPS_PER_GROUP
+        rows = kernel.sizes(values).symbols[self._plan.rows]
+        if self._plan.rows not in kernel.entries.blocks:
+            return None
+        if rows == groups * LEAST_ROWS:
+            groups -= groups == THREE_GROUPS
+        if rows == groups * LEAST_ROWS:
+            return None
+        sizes = list(values["block_sizes"])
+        sizes[kernel.entries.blocks.index(self._plan.rows)] = groups * LEAST_ROWS
+        return self.relax(
+            kernel, {**values, "block_sizes": sizes, "num_warps": groups * WARPS_PER_GROUP}
+        )
 
     @override
     def device(self) -> Device:
@@ -305,14 +336,16 @@ class WarpRoleRules(ConfigConditions):
         is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
         groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
-        depths = (2, 3, 5, 1) if is_even and not is_narrow else (3, 2, 5, 1)
+        depths = (2, 3, 5, 1) if is_even != is_narrow else (3, 2, 5, 1)
         depths = (2, 3) if is_staggered else depths
         model = self.model(kernel)
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
         ways = (True, False) if is_staggered and is_even else (False,)
         for is_looped, size, number, stages in combinations(ways, (128, 64, 32), groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
-            seed = RoleSeed(blocks, number, stages, self._order(kernel), self._grouping(kernel))
+            seed = RoleSeed(
+                blocks, number, stages, _order(kernel, self._plan), _grouping(kernel, self._plan)
+            )
             use = model.resources(seed.values(kernel))
             if use.fits and _is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
@@ -336,29 +369,31 @@ class WarpRoleRules(ConfigConditions):
             blocks[loop.block] = min(64, blocks[loop.block])
         return {**blocks, self._plan.rows: rows}
 
-    def _order(self, kernel: TargetedKernel) -> tuple[int, ...]:
-        """Tiles of rows of one head one after the other, unless they differ in length."""
-        (grid,) = kernel.outline.grids
-        axes = list(range(len(grid.blocks)))
-        if self._plan.is_uneven:
-            return tuple(axes)
-        rows = grid.blocks.index(self._plan.rows)
-        return (rows, *(axis for axis in axes if axis != rows))
-
-    def _grouping(self, kernel: TargetedKernel) -> int:
-        """Heads side by side, where their rows differ in length; few enough for the cache."""
-        if not self._plan.is_uneven:
-            return 1
-        traffic = kernel.facts.bytes or 0
-        (grid,) = kernel.outline.grids
-        axes = kernel.outline.axes_of(grid)
-        heads = prod(axis.extent or 1 for axis in axes if axis.block != self._plan.rows)
-        room = int(SHARED_CACHE * max(1, heads) // max(1, traffic))
-        return max(size for size in GROUPINGS if size <= max(1, room))
-
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
         return ()
+
+
+def _order(kernel: TargetedKernel, plan: RolePlan) -> tuple[int, ...]:
+    """Tiles of rows of one head one after the other, unless they differ in length."""
+    (grid,) = kernel.outline.grids
+    axes = list(range(len(grid.blocks)))
+    if plan.is_uneven:
+        return tuple(axes)
+    rows = grid.blocks.index(plan.rows)
+    return (rows, *(axis for axis in axes if axis != rows))
+
+
+def _grouping(kernel: TargetedKernel, plan: RolePlan) -> int:
+    """Heads side by side, where their rows differ in length; few enough for the cache."""
+    if not plan.is_uneven:
+        return 1
+    traffic = kernel.facts.bytes or 0
+    (grid,) = kernel.outline.grids
+    axes = kernel.outline.axes_of(grid)
+    heads = prod(axis.extent or 1 for axis in axes if axis.block != plan.rows)
+    room = int(SHARED_CACHE * max(1, heads) // max(1, traffic))
+    return max(size for size in GROUPINGS if size <= max(1, room))
 
 
 def _largest_divisor(rows: int, size: int) -> int:

@@ -4,27 +4,37 @@ A condition such as ``row >= column`` or ``column < end`` is linear in the posit
 group's rows and one turn's columns its least value says whether it holds in every lane; as a
 function of the turn that is a bound from above or from below. Between the greatest lower bound and
 the least upper one, selections by such conditions give what they were given.
+
+``take_factors_out_of_maxima`` runs on the IR before that, so that less is left for masked turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
+from struct import pack, unpack
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.dtypes import BF16, F8E4M3, F16, F32
+from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Mask
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
-from tilesmith.ir.types import Dim, Value
+from tilesmith.ir.traversal import Definitions as Lookup
+from tilesmith.ir.traversal import apply_rules
+from tilesmith.ir.types import Dim, TileType, Value
 
 IS_MASKED = "IS_MASKED"
 """Whether a step applies masks: a constant of the emitted function."""
 Definitions = Mapping[Value, Operation]
+LARGEST = 3.4028235e38
 _STRICT = {"gt": 1, "lt": 1, "ge": 0, "le": 0}
 
 
@@ -125,9 +135,9 @@ def _terms(
     yield from _terms(op.args[1], -sign if op.fn == "sub" else sign, defining)
 
 
-def emit_bounds(emitter: RoleEmitter, plan: RolePlan, segments: Segments, first: int = 1) -> None:
-    """``full_from`` and ``full_to``: the turns from a first one on that need no masks."""
-    lower, upper = [literal(first)], [Expr("turns")]
+def emit_bounds(emitter: RoleEmitter, plan: RolePlan, segments: Segments) -> None:
+    """``full_from`` and ``full_to``: the turns that need no masks."""
+    lower, upper = [literal(0)], [Expr("turns")]
     for condition in segments.conditions:
         _add_bound(emitter, plan, condition, lower, upper)
     if segments.has_partial_turn:
@@ -135,9 +145,8 @@ def emit_bounds(emitter: RoleEmitter, plan: RolePlan, segments: Segments, first:
         block = emitter.spelling.block_name(plan.loop.blocks[0])
         upper.append((end - begin) // Expr(block))
     writer = emitter.writer
-    writer.line(
-        f"full_from = {_extreme('gl.minimum', [_extreme('gl.maximum', lower), Expr('turns')])}"
-    )
+    first = [_extreme("gl.maximum", lower), Expr("turns")] if len(lower) > 1 else lower
+    writer.line(f"full_from = {_extreme('gl.minimum', first)}")
     writer.line(
         f"full_to = {_extreme('gl.maximum', [_extreme('gl.minimum', upper), Expr('full_from')])}"
     )
@@ -190,3 +199,110 @@ def emit_selection(emitter: Emitter, op: Mask | Elementwise) -> None:
     with emitter.writer.block(f"if {IS_MASKED}"):
         emitter.assign(name, emitter.plain_expression(op))
     emitter.bind(result, name)
+
+
+def take_factors_out_of_maxima(function: Function) -> Function:
+    """Maxima of scaled or rounded tiles as scaled or rounded maxima, the same bit for bit.
+
+    Before::
+
+        %y = elementwise(%x, %c) {fn="mul"} : f32[m, n]
+        %z = mask(%y) {fill=-inf, axes=[1]} : f32[m, n]
+        %peak = reduce(%z) {axis=1, kind="max"} : f32[m]
+
+    After::
+
+        %y = mask(%x) {fill=-inf, axes=[1]} : f32[m, n]
+        %z = elementwise(%y, %c) {fn="mul"} : f32[m, n]
+        %largest = reduce(%y) {axis=1, kind="max"} : f32[m]
+        %peak = elementwise(%largest, %c) {fn="mul"} : f32[m]
+    """
+    return apply_rules(function, [_select_first, _take_out, _mask_first])
+
+
+def _take_out(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
+    """The maximum of a tile before what keeps the order of its elements."""
+    last = _find_scaling(op.x, defined) if isinstance(op, Reduce) and op.kind == "max" else None
+    if last is None:
+        return None
+    largest = replace(op, x=_scaled(last), results=(_in_fp32(op.result),))
+    return [largest, *_apply_to(largest.result, last, op.result, defined)]
+
+
+def _select_first(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
+    """Lanes that are left out before what keeps the order of the others."""
+    if isinstance(op, Mask):
+        source, fill = op.x, op.fill
+    elif isinstance(op, Elementwise) and op.fn == "where":
+        other = defined(op.args[2])
+        source, fill = op.args[1], other.value if isinstance(other, Full) else 0
+    else:
+        return None
+    last = _find_scaling(source, defined)
+    before = None if last is None else _find_fill(fill, last, defined)
+    if last is None or before is None:
+        return None
+    result = _in_fp32(op.results[0])
+    if isinstance(op, Mask):
+        selected = [replace(op, x=_scaled(last), fill=before, results=(result,))]
+        return [*selected, *_apply_to(result, last, op.results[0], defined)]
+    left_out = Full(results=(result.like(),), value=before, loc=op.loc)
+    args = (op.args[0], _scaled(last), left_out.result)
+    selected = [left_out, replace(op, args=args, results=(result,))]
+    return [*selected, *_apply_to(result, last, op.results[0], defined)]
+
+
+def _mask_first(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
+    """Lanes that are zero before a tile is rounded to fp8, which is done together with packing."""
+    rounding = defined(op.x) if isinstance(op, Mask) and op.fill == 0 else None
+    if not isinstance(op, Mask) or not isinstance(rounding, Cast) or rounding.dtype != F8E4M3:
+        return None
+    masked = replace(op, x=rounding.x, results=(rounding.x.like(),))
+    return [masked, replace(rounding, x=masked.result, results=(op.result,))]
+
+
+def _find_fill(fill: float, scaling: Cast | Elementwise, defined: Lookup) -> float | None:
+    """What becomes a low number by a factor or rounding; None where nothing does, to the bit."""
+    factor = defined(scaling.args[1]) if isinstance(scaling, Elementwise) else None
+    if fill == -inf or fill >= 0 or not isinstance(factor, Full):
+        return fill if fill == -inf else None
+    wanted, scale = _in_single(fill), _in_single(factor.value)
+    near = [_in_single(fill / scale * (1 + step * 2.0**-24)) for step in range(-3, 4)]
+    return next((x for x in near if _in_single(x * scale) == wanted), None)
+
+
+def _in_single(number: float) -> float:
+    """Rounded to fp32, if it has such a number."""
+    return number if abs(number) >= LARGEST else unpack("f", pack("f", number))[0]
+
+
+def _in_fp32(value: Value) -> Value:
+    return value.like(TileType(F32, value.tile.shape))
+
+
+def _find_scaling(value: Value, defined: Lookup) -> Cast | Elementwise | None:
+    """What made a tile of one in fp32 and kept its order: a positive factor, or rounding."""
+    op = defined(value)
+    if isinstance(op, Cast) and op.x.tile.dtype == F32 and op.dtype in (BF16, F16):
+        return None if op.bitcast else op
+    if not isinstance(op, Elementwise) or op.fn != "mul" or value.tile.dtype != F32:
+        return None
+    factor = defined(op.args[1])
+    is_positive = isinstance(factor, Full) and factor.value > 0 and isfinite(factor.value)
+    return op if is_positive else None
+
+
+def _scaled(op: Cast | Elementwise) -> Value:
+    return op.x if isinstance(op, Cast) else op.args[0]
+
+
+def _apply_to(
+    x: Value, op: Cast | Elementwise, result: Value, defined: Lookup
+) -> Sequence[Operation]:
+    """The same factor or rounding, of another tile."""
+    if isinstance(op, Cast):
+        return [replace(op, x=x, results=(result,))]
+    constant = defined(op.args[1])
+    assert isinstance(constant, Full)
+    factor = replace(constant, results=(constant.result.like(x.type),))
+    return [factor, replace(op, args=(x, factor.result), results=(result,))]

@@ -67,7 +67,7 @@ class StaggeredRole(ComputeRole):
         names = {p: emitter.spelling.names.fresh(self._hint(p.dot)) for p in plan.early}
         flying = {p: emitter.spelling.names.fresh(f"next_{name}") for p, name in names.items()}
         if self._segments:
-            emit_bounds(emitter, plan, self._segments, first=0)
+            emit_bounds(emitter, plan, self._segments)
         with emitter.writer.block("if turns > 0"):
             self._wait_ring(EARLY, "step")
             self._products.start(order.ahead, "step", flying[order.ahead])

@@ -1,0 +1,128 @@
+"""What is spelled out between products: roundings in pairs, tangents, fp8; and late loops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import tilesmith
+import tilesmith.language as hl
+from benchmarks.attention_forward import rounded_scores, sliding_window, soft_cap
+from examples.attention import causal_attention
+from examples.fp8_attention import FP8, fp8_attention
+from examples.fp8_attention import reference as fp8_reference
+from tests.backends.triton.gluon_simulator import Simulation
+from tests.backends.triton.test_warp_role_simulation import check, config
+from tests.backends.triton.warp_role_modules import emit
+from tests.device.warp_role_cases import KERNELS, Case, make_args
+from tilesmith.backends.triton.warp_roles.rules import FORM
+from tilesmith.exc import InvalidConfig
+from tilesmith.numerics.compare import check_against
+
+HEADS = torch.zeros(2, 129, 16, dtype=torch.bfloat16)
+
+
+def refusal(kernel, *args):
+    spec = kernel.bind(args, target="cuda:90").config_spec
+    return spec.rules.missing_ways(spec.kernel).get(FORM)
+
+
+def rounded_exactly(q, k, v):
+    """Scores as ``torch.bmm`` rounds them, and their multiples; the rest in fp64."""
+    scale = math.log2(math.e) / math.sqrt(q.size(-1))
+    scores = (q.float() @ k.float().mT).bfloat16().float() * scale
+    return torch.softmax(scores.bfloat16().double() * math.log(2), -1) @ v.double()
+
+
+def test_scores_are_rounded_as_written():
+    q, k, v = make_args(Case("plain", 129, 16), "cpu")
+    text = emit(rounded_scores, (q, k, v), **config(2, "flat"))
+    assert "_through_bf16(mul_1)" in text
+    found = Simulation(text)["rounded_scores"](q, k, v)
+    check(found, rounded_exactly(q, k, v), 129)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "heads"), [("soft cap", 129, 1), ("window", 1300, 1), ("causal", 129, 1)]
+)
+def test_other_ways_to_write_it(kind, n, heads):
+    kernel, exact = KERNELS[kind]
+    args = make_args(Case(kind, n, 16, heads=heads), "cpu")
+    found = Simulation(emit(kernel, args, **config(2, "flat")))[kernel.fn.__name__](*args)
+    check(found, exact(*args), n)
+
+
+def test_tangents_are_within_eight_units_in_the_last_place():
+    names = Simulation(emit(soft_cap, (HEADS, HEADS, HEADS), **config(2, "flat")))
+    x = torch.cat([torch.linspace(-12, 12, 100_001), torch.logspace(-30, 4, 50_001)])
+    x = torch.cat([x, torch.tensor([0.0, -0.0, math.inf, -math.inf])])
+    found, wanted = names["_tanh"](x), torch.tanh(x.double())
+    unit = torch.nextafter(wanted.abs().float(), torch.tensor(2.0)) - wanted.abs().float()
+    assert (((found.double() - wanted) / unit).abs() <= 8).all()
+    assert found.abs().max() == 1.0
+    assert names["_tanh"](torch.tensor([math.nan])).isnan().all()
+
+
+@pytest.mark.parametrize(("n", "groups"), [(128, 2), (192, 3)])
+def test_fp8(n, groups):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, n, 32).to(FP8) for _ in range(3))
+    args = (q, k, v.transpose(1, 2).contiguous())
+    options = {"block_sizes": [64 * groups, 64], "num_warps": 4 * groups, "num_stages": 3}
+    found = Simulation(emit(fp8_attention, args, **options))["fp8_attention"](*args)
+    check_against(found, fp8_reference(*args), reduction_length=n, intermediate=FP8)
+
+
+def test_fp8_has_whole_tiles():
+    sizes = {n: ((n, 64), (n, 64), (64, n)) for n in (592, 640, 704)}
+    made = {n: [torch.zeros(2, *shape).to(FP8) for shape in sizes[n]] for n in sizes}
+    assert "between whole tiles" in str(refusal(fp8_attention, *made[592]))
+    assert refusal(fp8_attention, *made[640]) is None
+    spec = fp8_attention.bind(tuple(made[704]), target="cuda:90").config_spec.forms()[FORM]
+    assert spec.default_config()["block_sizes"][-1] == 64
+    with pytest.raises(InvalidConfig, match="steps of 128"):
+        emit(fp8_attention, made[704], block_sizes=[128, 128], num_warps=8)
+
+
+def test_fp8_values_must_lie_along_the_sum():
+    q, v = torch.zeros(2, 256, 64).to(FP8), torch.zeros(2, 256, 64).to(FP8)
+    assert refusal(fp8_attention, q, q.clone(), v.transpose(1, 2).contiguous()) is None
+    reason = refusal(fp8_attention, q, q.clone(), v.transpose(1, 2))
+    assert "do not lie along the sum" in str(reason)
+
+
+def test_first_turns_are_masked_only_where_they_need_it():
+    text = emit(causal_attention, (HEADS, HEADS, HEADS), **config(2, "flat"))
+    assert "if full_to > 0:" in text
+    biased, _ = KERNELS["bias"]
+    args = make_args(Case("bias", 129, 16), "cpu")
+    assert "if full_to > 0:" not in emit(biased, args, **config(2, "flat"))
+
+
+@tilesmith.kernel(static_shapes=True)
+def late(q: torch.Tensor, k: torch.Tensor, offset: hl.constexpr) -> torch.Tensor:
+    """Sums over the keys from some before the query up to it."""
+    out = torch.empty_like(q)
+    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)]):
+        acc = hl.zeros([tile_b, tile_m, q.size(2)], dtype=torch.float32)
+        for tile_n in hl.tile(max(tile_m.begin - offset, 0), tile_m.end):
+            keys = k[tile_b, tile_n, :]
+            scores = torch.bmm(q[tile_b, tile_m, :], keys.transpose(1, 2), torch.float32)
+            acc = torch.baddbmm(acc, scores.to(k.dtype), keys)
+        out[tile_b, tile_m, :] = acc.to(out.dtype)
+    return out
+
+
+def test_loops_begin_at_whole_tiles():
+    q = torch.zeros(2, 1024, 64, dtype=torch.bfloat16)
+    assert refusal(sliding_window, q, q.clone(), q.clone()) is None
+    assert "begins or ends between" in str(refusal(late, q, q.clone(), 127))
+    spec = late.bind((q, q.clone(), 96), target="cuda:90").config_spec.forms()[FORM]
+    assert spec.default_config()["block_sizes"][-1] == 32
+
+
+def test_one_row_has_no_roles():
+    q = torch.zeros(2, 1, 64, dtype=torch.bfloat16)
+    assert refusal(KERNELS["plain"][0], q, q.clone(), q.clone()).startswith("tile_m has one")
