@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.copies import fits_form
-from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
+from tilesmith.backends.triton.warp_roles.plan import Refusal, plan_roles
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
@@ -23,23 +23,27 @@ class RoleOffers(ConfigConditions):
     @override
     def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
         """Warps with roles, where the device has what they need and the kernel lets them."""
-        plan = self._plan_roles(kernel)
-        if plan is None or isinstance(plan, Refusal):
-            return {}
-        return {FORM: WarpRoleRules(self.target, self.sizes, plan)}
+        rules = self._find_rules(kernel)
+        return {FORM: rules} if isinstance(rules, WarpRoleRules) else {}
 
     @override
     def missing_ways(self, kernel: TargetedKernel) -> dict[str, str]:
-        plan = self._plan_roles(kernel)
-        return {FORM: str(plan)} if isinstance(plan, Refusal) else {}
+        rules = self._find_rules(kernel)
+        return {FORM: str(rules)} if isinstance(rules, Refusal) else {}
 
-    def _plan_roles(self, kernel: TargetedKernel) -> RolePlan | Refusal | None:
+    def _find_rules(self, kernel: TargetedKernel) -> WarpRoleRules | Refusal | None:
         """None where nobody would expect them: on other devices, and without products."""
         is_hopper = self.target.kind == "cuda" and self.target.capability == HOPPER
         if not is_hopper or not kernel.facts.matmuls:
             return None
         plan = plan_roles(kernel.outline.function)
-        return plan if isinstance(plan, Refusal) else fits_form(kernel, plan) or plan
+        refusal = plan if isinstance(plan, Refusal) else fits_form(kernel, plan)
+        if isinstance(plan, Refusal) or refusal is not None:
+            return refusal
+        rules = WarpRoleRules(self.target, self.sizes, plan)
+        if not rules.seeds(kernel)[1]:
+            return Refusal("no tile fits into registers and shared memory", plan.loop.loc)
+        return rules
 
     @override
     def least_gain(self, name: str) -> float:
