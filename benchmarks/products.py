@@ -1,6 +1,6 @@
 """Products with the default config, with configs around it, and by cuBLAS.
 
-    python -m benchmarks.products [--only bf16] [--held] [--alternatives 8] [--repeats 30]
+    python -m benchmarks.products [--only bf16,tf32x3] [--held] [--alternatives 8] [--repeats 30]
 
 Cases are built at the same time, each in a process of its own; a lock lets one after the other have
 the device. Times are of replayed graphs with a cold L2 cache, all rows of a case in turns. The
@@ -49,41 +49,46 @@ FORMS: dict[str, str] = {
 
 HALF_TILES: tuple[Tile, ...] = (
     (128, 256, 64, 8, 4, "loop", 8), (128, 256, 64, 8, 4, "loop", 4),
-    (128, 256, 64, 8, 4, "loop", 16), (128, 256, 64, 8, 3, "loop", 8),
+    (128, 256, 64, 8, 3, "loop", 8), (128, 256, 64, 8, 3, "loop", 4),
     (128, 256, 64, 8, 4, "copies", 1), (128, 256, 64, 8, 4, "copies", 8),
-    (256, 128, 64, 8, 4, "loop", 8), (256, 128, 64, 8, 4, "copies", 1),
+    (256, 128, 64, 8, 4, "loop", 8), (128, 256, 64, 8, 3, "pointers", 4),
     (128, 128, 64, 8, 5, "loop", 8), (128, 128, 64, 4, 4, "loop", 8),
     (128, 128, 64, 4, 5, "copies", 1), (128, 128, 64, 4, 3, "copies", 1),
-    (128, 128, 64, 4, 3, "copies", 4), (128, 128, 64, 4, 3, "loads", 4),
-    (128, 128, 64, 4, 4, "pointers", 4), (128, 128, 64, 4, 3, "pointers", 4),
-    (128, 128, 64, 8, 3, "pointers", 4), (128, 128, 64, 8, 4, "pointers", 4),
-    (128, 128, 32, 4, 4, "pointers", 4), (128, 256, 64, 8, 3, "pointers", 4),
-    (128, 128, 128, 8, 3, "copies", 1), (64, 256, 64, 4, 4, "copies", 1),
-    (64, 256, 64, 4, 4, "loop", 8), (256, 64, 64, 8, 4, "copies", 1),
+    (128, 128, 64, 4, 3, "copies", 4), (128, 128, 64, 4, 3, "copies", 8),
+    (128, 128, 64, 4, 3, "copies", 16), (128, 128, 64, 4, 3, "loads", 4),
+    (128, 128, 64, 4, 3, "pointers", 4), (128, 128, 64, 8, 3, "pointers", 4),
+    (128, 128, 32, 4, 4, "pointers", 4), (64, 256, 64, 4, 4, "loop", 8),
     (64, 128, 128, 4, 4, "copies", 1), (64, 128, 64, 4, 4, "copies", 1),
-    (64, 128, 64, 4, 4, "copies", 4), (64, 128, 64, 4, 6, "pointers", 1),
-    (128, 64, 64, 4, 4, "copies", 1), (128, 64, 128, 4, 4, "copies", 1),
+    (64, 128, 64, 4, 4, "copies", 4), (64, 128, 64, 4, 4, "copies", 8),
+    (64, 128, 64, 4, 3, "copies", 4), (64, 128, 64, 4, 4, "loop", 8),
+    (64, 128, 64, 4, 6, "pointers", 1), (64, 128, 64, 4, 4, "pointers", 4),
+    (64, 128, 64, 4, 3, "pointers", 4), (64, 128, 32, 4, 4, "pointers", 4),
+    (128, 64, 64, 4, 4, "copies", 4), (128, 64, 128, 4, 4, "copies", 1),
     (128, 64, 64, 4, 4, "pointers", 4), (64, 64, 128, 4, 4, "pointers", 1),
     (64, 64, 128, 4, 4, "copies", 1), (64, 64, 64, 4, 6, "pointers", 1),
-    (64, 128, 64, 4, 4, "pointers", 4), (128, 128, 64, 8, 2, "pointers", 4),
-    (128, 128, 32, 8, 4, "pointers", 4), (64, 128, 32, 4, 4, "pointers", 4),
     (64, 64, 64, 4, 4, "pointers", 4), (64, 32, 128, 4, 4, "pointers", 1),
-    (32, 64, 128, 4, 4, "pointers", 1),
-    (192, 128, 64, 12, 3, "roles", 8), (256, 128, 64, 8, 3, "roles", 8),
-    (128, 256, 64, 8, 3, "roles", 8), (128, 128, 64, 8, 5, "roles", 8),
 )  # fmt: skip
-WORD_TILES: tuple[Tile, ...] = (
-    (128, 64, 32, 2, 4, "pointers", 1), (128, 64, 32, 2, 4, "pointers", 4),
-    (64, 64, 32, 2, 4, "pointers", 4), (64, 128, 32, 2, 4, "pointers", 4),
-    (128, 128, 32, 4, 4, "pointers", 4), (128, 128, 32, 4, 3, "pointers", 4),
-    (128, 128, 32, 4, 2, "pointers", 4), (128, 128, 32, 8, 3, "pointers", 4),
-    (128, 128, 32, 8, 2, "pointers", 4), (128, 128, 16, 4, 4, "pointers", 4),
-    (128, 64, 32, 4, 3, "pointers", 4), (64, 128, 32, 4, 3, "pointers", 4),
-    (64, 64, 32, 4, 3, "pointers", 4), (128, 256, 32, 8, 3, "pointers", 4),
-    (128, 128, 32, 4, 4, "copies", 4), (128, 128, 32, 4, 3, "loads", 4),
-    (128, 128, 32, 8, 4, "copies", 4), (128, 128, 32, 8, 4, "loop", 8),
-    (128, 256, 32, 8, 4, "copies", 4), (128, 256, 32, 8, 4, "loop", 8),
-    (256, 128, 32, 8, 4, "loop", 8), (256, 64, 32, 8, 3, "loads", 4),
+ROUNDED_TILES: tuple[Tile, ...] = (
+    (128, 128, 32, 8, 4, "copies", 4), (128, 128, 32, 8, 4, "loads", 4),
+    (128, 128, 32, 8, 3, "loads", 4), (128, 128, 32, 8, 5, "loads", 4),
+    (128, 128, 32, 4, 4, "loads", 4), (128, 128, 32, 4, 3, "loads", 4),
+    (128, 128, 32, 4, 4, "copies", 4), (128, 128, 32, 4, 4, "copies", 8),
+    (128, 128, 32, 8, 4, "loop", 8), (128, 128, 32, 4, 4, "loop", 8),
+    (128, 256, 32, 8, 3, "loads", 4), (128, 256, 32, 8, 3, "loop", 8),
+    (256, 128, 32, 8, 3, "loads", 4), (256, 128, 32, 8, 3, "loop", 8),
+    (128, 64, 32, 4, 4, "loads", 4), (64, 128, 32, 4, 4, "loads", 4),
+    (64, 64, 32, 4, 4, "loads", 4), (128, 128, 32, 8, 4, "pointers", 4),
+    (64, 64, 32, 2, 4, "pointers", 4), (128, 64, 32, 2, 4, "pointers", 4),
+    (64, 128, 32, 2, 4, "pointers", 4), (64, 32, 32, 2, 4, "pointers", 4),
+)  # fmt: skip
+SPLIT_TILES: tuple[Tile, ...] = (
+    (256, 64, 32, 8, 3, "loads", 4), (256, 64, 32, 8, 4, "loads", 4),
+    (256, 64, 32, 8, 2, "loads", 4), (256, 64, 32, 8, 3, "pointers", 4),
+    (256, 64, 16, 8, 4, "loads", 4), (256, 32, 32, 8, 3, "loads", 4),
+    (128, 64, 32, 4, 3, "loads", 4), (128, 64, 32, 4, 3, "pointers", 4),
+    (128, 64, 32, 4, 4, "pointers", 4), (128, 64, 32, 8, 3, "pointers", 4),
+    (128, 32, 32, 4, 3, "pointers", 4), (64, 64, 32, 2, 4, "pointers", 4),
+    (64, 64, 32, 2, 3, "pointers", 4), (64, 64, 32, 4, 3, "pointers", 4),
 )  # fmt: skip
 
 
@@ -120,7 +125,8 @@ class Case:
 
     def tiles(self) -> Iterator[Tile]:
         """Configs to try: enough tiles to be used, but not hundreds for each multiprocessor."""
-        for tile in HALF_TILES if self.precision == "bf16" else WORD_TILES:
+        words = ROUNDED_TILES if self.precision == "tf32" else SPLIT_TILES
+        for tile in HALF_TILES if self.precision == "bf16" else words:
             count = -(-self.m // tile[0]) * -(-self.n // tile[1])
             is_copyable = self.k % 8 == self.n % 8 == 0 or tile[5] == "pointers"
             if 16 <= count <= 8192 and is_copyable:
@@ -350,8 +356,8 @@ def cells(row: Row) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--held", action="store_true", help="shapes that no default was chosen by")
+    parser.add_argument("--only", default="", help="cases whose names contain one of these")
+    parser.add_argument("--held", action="store_true", help="also shapes no default was chosen by")
     parser.add_argument("--repeats", type=int, default=30, help="samples of each row")
     parser.add_argument("--alternatives", type=int, default=8, help="configs to print of each case")
     parser.add_argument("--seconds", type=float, default=80.0, help="for building one case")
@@ -361,7 +367,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if parsed.case:
         measure(next(case for case in (*CASES, *HELD) if case.name == parsed.case), parsed)
         return
-    chosen = [case for case in (HELD if parsed.held else CASES) if parsed.only in case.name]
+    parts = parsed.only.split(",")
+    cases = (*CASES, *HELD) if parsed.held else CASES
+    chosen = [case for case in cases if any(part in case.name for part in parts)]
     rows = measure_all(chosen, parsed)
     facts = environment()
     print_table(

@@ -1,9 +1,9 @@
 """Schedules of matrix products: the tile that a small time model likes best, then a deep pipeline.
 
-The model: a multiprocessor works on one tile at a time, at the speed of its matrix units or of the
-traffic of the tile's sides, whichever is slower; all tiles take as many waves as they need.
-Constants are of an H200 (bf16, K from 512 to 8192: within 10% of measured times); the ratio of the
-two decides, and it is much the same on other GPUs. Long products go through the copy engine.
+The model: all tiles take as many waves as they need, at the speed of the matrix units or of what
+arrives at one multiprocessor; and all sides come through the shared cache. The slowest counts.
+Constants are of an H200 (bf16, K from 512 to 8192: within 10% of measured times); their ratio
+decides, and it is much the same on other GPUs. Long products go through the copy engine.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from math import prod
 from typing import Any
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
+from tilesmith.backends.triton.word_products.tiles import word_seeds
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.facts.work import TRANSCENDENTAL
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
 from tilesmith.targets import Target
@@ -40,8 +42,15 @@ class _Pipeline:
 
 
 _LARGE = _Pipeline(64, 4, 8, 2)
-_MEDIUM, _MEDIUM_ALONE = _Pipeline(64, 5, 8, 2), _Pipeline(64, 5, 4, None)
-_SMALL, _SMALL_ALONE = _Pipeline(128, 4, 4, 2), _Pipeline(128, 4, 4, None)
+_MEDIUM, _MEDIUM_ALONE = _Pipeline(64, 4, 4, 2), _Pipeline(64, 5, 4, None)
+_SMALL_ALONE = _Pipeline(128, 4, 4, None)
+_PAIRED, _SMALL_PAIRED = _Pipeline(64, 3, 4, None), _Pipeline(64, 4, 4, None)
+"""Two programs fit a multiprocessor: one finishes its tile while the other multiplies.
+
+H200, ms: 1536^3 0.0199, one program with 128x256 0.0217; 8192x4096x16384 and gelu 1.797, 1.901.
+"""
+LONGEST_PER_FUNCTION = 8192
+"""Steps of K for each transcendental function of an element, where the functions still show."""
 
 
 def is_long(fact: MatmulFact) -> bool:
@@ -65,9 +74,10 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
     if area < LEAST_AREA:
         return []
+    has_more = num_tiles > kernel.target.num_sms
     # A tile as large as it can be leaves in parts even where it is a program's only one.
-    is_fused = num_tiles > kernel.target.num_sms or area >= 128 * 256
-    pipeline = _pipeline(area, is_fused=is_fused)
+    is_fused = area >= 128 * 256 or (has_more and area > LEAST_AREA and not _is_busy(kernel, fact))
+    pipeline = _pipeline(area, is_fused=is_fused, has_more=has_more)
     options: dict[str, Any] = {
         **seed.options,
         **copied(kernel, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)),
@@ -79,18 +89,25 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
         blocks={**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)},
         num_warps=pipeline.num_warps,
         num_stages=pipeline.num_stages,
-        l2_grouping=8 if is_fused else seed.l2_grouping,
+        l2_grouping=8 if is_fused else 4 if has_more else seed.l2_grouping,
         options=options,
     )
     return [through, replace(through, num_stages=through.num_stages - 1)]
 
 
-def _pipeline(area: int, *, is_fused: bool) -> _Pipeline:
+def _pipeline(area: int, *, is_fused: bool, has_more: bool) -> _Pipeline:
     if area >= 128 * 256:
         return _LARGE
-    if area >= 128 * 128:
-        return _MEDIUM if is_fused else _MEDIUM_ALONE
-    return _SMALL if is_fused else _SMALL_ALONE
+    if area > LEAST_AREA:
+        return _MEDIUM if is_fused else _PAIRED if has_more else _MEDIUM_ALONE
+    return _SMALL_PAIRED if has_more else _SMALL_ALONE
+
+
+def _is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
+    """Whether what follows the products takes long beside them: functions such as ``erf``."""
+    functions = kernel.facts.work.total(TRANSCENDENTAL) or 0.0
+    elements = fact.m.extent_or(4096) * fact.n.extent_or(4096)
+    return functions / elements * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
 
 
 def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
@@ -112,8 +129,8 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
 
 NS_PER_PRODUCT = 3.6e-4
 """Time of a tile for each step of K: matrix units, per element of the tile ..."""
-NS_PER_SIDE = 0.0245
-"""... and traffic, per row and column."""
+NS_PER_SIDE, NS_PER_SHARED_SIDE = 0.018, 0.0245
+"""... and traffic, per row and column: of one multiprocessor, and of all from the shared cache."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,9 @@ class _TileLimits:
     num_warps: int = 4
 
 
-def _tile_limits(target: Target, fact: MatmulFact) -> _TileLimits:
+def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
+    target = kernel.target
+    operands = [item for item in kernel.facts.accesses if item.purpose.sides]
     if not fact.uses_tensor_cores:
         # Each thread multiplies its own elements and K is unrolled, so tiles must be small.
         return _TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
@@ -141,7 +160,12 @@ def _tile_limits(target: Target, fact: MatmulFact) -> _TileLimits:
         # Asynchronous products of tf32 must turn one operand around; two warps use the older
         # instructions, at more than twice the speed.
         return _TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
-    return _TileLimits() if target.capability >= 90 else _TileLimits(128, 128, 64, 4, 5)
+    if target.capability < 90:
+        return _TileLimits(128, 128, 64, 4, 5)
+    if any(not item.is_aligned for item in operands):
+        # Single elements come through registers. 2999x3001x3003, ms: 128x128 0.381, 64x128 0.330.
+        return _TileLimits(64, 128, 64, 4, 4)
+    return _TileLimits(max_n=128) if _is_busy(kernel, fact) else _TileLimits()
 
 
 @dataclass(frozen=True)
@@ -184,8 +208,10 @@ class _Problem:
     def time(self, bm: int, bn: int) -> float:
         # For each step of K.
         walked = self.num_walked(bm, bn)
-        waves = walked * -(-self.num_tiles(bm, bn) // (walked * self.target.num_sms))
-        return waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn))
+        num_tiles, num_sms = self.num_tiles(bm, bn), self.target.num_sms
+        waves = walked * -(-num_tiles // (walked * num_sms))
+        shared = num_tiles / num_sms * NS_PER_SHARED_SIDE * (bm + bn)
+        return max(waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn)), shared)
 
     def best_tile(self) -> tuple[int, int]:
         """The sides with the least modelled time; of equals the one with fewer, wider tiles."""
@@ -261,7 +287,7 @@ def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
     tiles = {(item.m.dim, item.n.dim, item.text) for item in kernel.facts.matmuls}
     return _Problem(
         fact=fact,
-        limits=_tile_limits(kernel.target, fact),
+        limits=_tile_limits(kernel, fact),
         target=kernel.target,
         programs=kernel.programs((fact.m.block, fact.n.block)),
         m=fact.m.extent_or(4096),
@@ -283,13 +309,14 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     if not facts:
         return []
     problem = _problem(kernel, main_product(facts))
+    words = word_seeds(kernel, problem.fact, is_long=is_long(problem.fact))
     bm, bn = problem.best_tile()
     best = _seed(kernel, problem, bm, bn)
     copied = _copied_seeds(kernel, best, problem.num_tiles(bm, bn))
     seeds = [best, *copied, *_variants(kernel, problem, best)]
     if is_long(problem.fact):
         seeds = [*copied, best, *seeds[1 + len(copied) :]]
-    return [_with_splits(kernel, problem, seed) for seed in seeds]
+    return [_with_splits(kernel, problem, seed) for seed in (*words, *seeds)]
 
 
 def _with_splits(kernel: TargetedKernel, problem: _Problem, seed: GpuSeed) -> GpuSeed:
