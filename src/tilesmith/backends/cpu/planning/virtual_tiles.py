@@ -6,10 +6,11 @@ other tiles are virtual: a loop nest computes their elements in registers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 
-from tilesmith.analysis.memory_conflicts import Access, is_same_place
+from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.dtypes import BF16, I8, I32
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
@@ -29,10 +30,12 @@ _INTEGER_DIVISIONS = frozenset({"fmod", "mod", "floordiv", "truncdiv"})
 
 @dataclass(frozen=True)
 class Closure:
-    """Everything computed for one element: virtual places with their ops, and stored places."""
+    """Everything computed for one element, operands before their users."""
 
-    nodes: Mapping[coordinates.Place, Operation]
-    leaves: Mapping[coordinates.Place, None]
+    nodes: tuple[tuple[coordinates.Place, Operation], ...]
+    """Virtual places with their ops."""
+    leaves: tuple[coordinates.Place, ...]
+    """Stored places."""
 
 
 class VirtualTiles:
@@ -43,8 +46,16 @@ class VirtualTiles:
     ) -> None:
         self.definitions = definitions
         self.kept = frozenset(kept)
-        self._closures: dict[coordinates.Place, Closure] = {}
+        # Code that was unrolled has thousands of places, and closures with most of them: places
+        # have numbers, and a closure is collected where it is asked for, not at every place in it.
+        self._numbers: dict[coordinates.Place, int] = {}
+        self._places: list[coordinates.Place] = []
+        self._nodes: list[tuple[coordinates.Place, Operation] | None] = []
+        """By number: what is computed; None for what is stored."""
+        self._operands: list[tuple[int, ...] | None] = []
+        self._closures: dict[tuple[int, ...], Closure] = {}
         self._axes: dict[coordinates.Place, frozenset[int]] = {}
+        self._accesses: dict[Operation, tuple[Access, ...]] = {}
 
     def is_stored(self, value: Value) -> bool:
         """Whether the value lies in a register or buffer instead of being computed on demand."""
@@ -55,29 +66,73 @@ class VirtualTiles:
 
     def closure(self, place: coordinates.Place) -> Closure:
         """What is behind an element; just itself when it is stored."""
-        if self.is_stored(place[0]):
-            return Closure({}, {place: None})
-        return self.own_closure(place)
+        return self.join([place])
 
     def own_closure(self, place: coordinates.Place) -> Closure:
         """What is behind an element when it is computed, stored or not."""
-        found = self._closures.get(place)
-        if found is None:
-            op = self.definitions[place[0]]
-            found = self.join(coordinates.operands_at(op, place[1]))
-            found = Closure({**found.nodes, place: op}, found.leaves)
-            self._closures[place] = found
-        return found
+        if not self.is_stored(place[0]):
+            return self.join([place])
+        op = self.definitions[place[0]]
+        behind = self.join(coordinates.operands_at(op, place[1]))
+        return Closure((*behind.nodes, (place, op)), behind.leaves)
 
     def join(self, places: Collection[coordinates.Place]) -> Closure:
-        """What is behind several elements, operands before their users."""
-        nodes: dict[coordinates.Place, Operation] = {}
-        leaves: dict[coordinates.Place, None] = {}
-        for place in places:
-            part = self.closure(place)
-            nodes.update(part.nodes)
-            leaves.update(part.leaves)
-        return Closure(nodes, leaves)
+        """What is behind several elements."""
+        starts = tuple(map(self._number, places))
+        found = self._closures.get(starts)
+        if found is None:
+            found = self._closures[starts] = self._collect(starts)
+        return found
+
+    def ops_behind(self, place: coordinates.Place) -> Iterator[Operation]:
+        """The ops of what is behind a virtual element, users before what they use."""
+        seen, waiting = set[int](), [self._number(place)]
+        while waiting:
+            number = waiting.pop()
+            node = self._nodes[number]
+            if node is not None and number not in seen:
+                seen.add(number)
+                yield node[1]
+                waiting += self._operands_of(number)
+
+    def accesses(self, op: Operation) -> tuple[Access, ...]:
+        """What an op touches, as new objects; indices are only looked at once."""
+        if op not in self._accesses:
+            self._accesses[op] = find_accesses(op, self.definitions)
+        return tuple(map(copy, self._accesses[op]))
+
+    def _number(self, place: coordinates.Place) -> int:
+        number = self._numbers.setdefault(place, len(self._places))
+        if number == len(self._places):
+            is_stored = self.is_stored(place[0])
+            self._places.append(place)
+            self._nodes.append(None if is_stored else (place, self.definitions[place[0]]))
+            self._operands.append(() if is_stored else None)
+        return number
+
+    def _operands_of(self, number: int) -> tuple[int, ...]:
+        """Numbers of the places that a place is computed from, the last one first."""
+        found = self._operands[number]
+        if found is None:
+            value, coords = self._places[number]
+            places = coordinates.operands_at(self.definitions[value], coords)
+            found = self._operands[number] = tuple(map(self._number, reversed(places)))
+        return found
+
+    def _collect(self, starts: tuple[int, ...]) -> Closure:
+        seen, order = set[int](), list[int]()
+        waiting = list(reversed(starts))
+        while waiting:
+            number = waiting.pop()
+            if number < 0:
+                # All that it needs is in the order.
+                order.append(~number)
+            elif number not in seen:
+                seen.add(number)
+                waiting += (~number, *self._operands_of(number))
+        nodes = [self._nodes[number] for number in order]
+        leaves = [self._places[number] for number, node in zip(order, nodes) if node is None]
+        return Closure(tuple(node for node in nodes if node is not None), tuple(leaves))
 
     def axes(self, place: coordinates.Place) -> frozenset[int]:
         """The loops an element changes with."""
@@ -286,4 +341,4 @@ def is_update(load: Access, store: Access, tiles: VirtualTiles) -> bool:
         return False
     place = coordinates.own_place(op.value)
     nodes = tiles.join([place, *coordinates.access_places(op, place[1])]).nodes
-    return all(is_identity(read) for read, node in nodes.items() if node is load.op)
+    return all(is_identity(read) for read, node in nodes if node is load.op)
