@@ -1,6 +1,6 @@
 """Products with the default config, with configs around it, and by cuBLAS.
 
-    python -m benchmarks.products [--only bf16,tf32x3] [--held] [--alternatives 8] [--repeats 30]
+    python -m benchmarks.products [--only bf16,tf32x3] [--sets issue,held] [--defaults]
 
 Cases are built at the same time, each in a process of its own; a lock lets one after the other have
 the device. Times are of replayed graphs with a cold L2 cache, all rows of a case in turns. The
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,131 +30,13 @@ import tilesmith as helion
 from benchmarks.checking import describe
 from benchmarks.gpu_defaults import environment, time_all
 from benchmarks.gpu_tuning import geometric_mean
+from benchmarks.product_cases import DEVICE, SETS, Case, Tile
 from benchmarks.table import print_table
 from examples.matmul import matmul
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DEFAULT = "default"
+REPEATS = 20
 Call = Callable[[], Any]
-Tile = tuple[int, int, int, int, int, str, int]
-"""Rows, columns, depth, warps, stages, form, grouping."""
-
-FORMS: dict[str, str] = {
-    "pointers": "operands and results by pointers, a program for each tile",
-    "loads": "operands through the copy engine",
-    "copies": "operands and results through it",
-    "loop": "the same, programs walk several tiles in one loop, and store in parts",
-    "roles": "warps with roles",
-}
-
-HALF_TILES: tuple[Tile, ...] = (
-    (128, 256, 64, 8, 4, "loop", 8), (128, 256, 64, 8, 4, "loop", 4),
-    (128, 256, 64, 8, 3, "loop", 8), (128, 256, 64, 8, 3, "loop", 4),
-    (128, 256, 64, 8, 4, "copies", 1), (128, 256, 64, 8, 4, "copies", 8),
-    (256, 128, 64, 8, 4, "loop", 8), (128, 256, 64, 8, 3, "pointers", 4),
-    (128, 128, 64, 8, 5, "loop", 8), (128, 128, 64, 4, 4, "loop", 8),
-    (128, 128, 64, 4, 5, "copies", 1), (128, 128, 64, 4, 3, "copies", 1),
-    (128, 128, 64, 4, 3, "copies", 4), (128, 128, 64, 4, 3, "copies", 8),
-    (128, 128, 64, 4, 3, "copies", 16), (128, 128, 64, 4, 3, "loads", 4),
-    (128, 128, 64, 4, 3, "pointers", 4), (128, 128, 64, 8, 3, "pointers", 4),
-    (128, 128, 32, 4, 4, "pointers", 4), (64, 256, 64, 4, 4, "loop", 8),
-    (64, 128, 128, 4, 4, "copies", 1), (64, 128, 64, 4, 4, "copies", 1),
-    (64, 128, 64, 4, 4, "copies", 4), (64, 128, 64, 4, 4, "copies", 8),
-    (64, 128, 64, 4, 3, "copies", 4), (64, 128, 64, 4, 4, "loop", 8),
-    (64, 128, 64, 4, 6, "pointers", 1), (64, 128, 64, 4, 4, "pointers", 4),
-    (64, 128, 64, 4, 3, "pointers", 4), (64, 128, 32, 4, 4, "pointers", 4),
-    (128, 64, 64, 4, 4, "copies", 4), (128, 64, 128, 4, 4, "copies", 1),
-    (128, 64, 64, 4, 4, "pointers", 4), (64, 64, 128, 4, 4, "pointers", 1),
-    (64, 64, 128, 4, 4, "copies", 1), (64, 64, 64, 4, 6, "pointers", 1),
-    (64, 64, 64, 4, 4, "pointers", 4), (64, 32, 128, 4, 4, "pointers", 1),
-)  # fmt: skip
-ROUNDED_TILES: tuple[Tile, ...] = (
-    (128, 128, 32, 8, 4, "copies", 4), (128, 128, 32, 8, 4, "loads", 4),
-    (128, 128, 32, 8, 3, "loads", 4), (128, 128, 32, 8, 5, "loads", 4),
-    (128, 128, 32, 4, 4, "loads", 4), (128, 128, 32, 4, 3, "loads", 4),
-    (128, 128, 32, 4, 4, "copies", 4), (128, 128, 32, 4, 4, "copies", 8),
-    (128, 128, 32, 8, 4, "loop", 8), (128, 128, 32, 4, 4, "loop", 8),
-    (128, 256, 32, 8, 3, "loads", 4), (128, 256, 32, 8, 3, "loop", 8),
-    (256, 128, 32, 8, 3, "loads", 4), (256, 128, 32, 8, 3, "loop", 8),
-    (128, 64, 32, 4, 4, "loads", 4), (64, 128, 32, 4, 4, "loads", 4),
-    (64, 64, 32, 4, 4, "loads", 4), (128, 128, 32, 8, 4, "pointers", 4),
-    (64, 64, 32, 2, 4, "pointers", 4), (128, 64, 32, 2, 4, "pointers", 4),
-    (64, 128, 32, 2, 4, "pointers", 4), (64, 32, 32, 2, 4, "pointers", 4),
-)  # fmt: skip
-SPLIT_TILES: tuple[Tile, ...] = (
-    (256, 64, 32, 8, 3, "loads", 4), (256, 64, 32, 8, 4, "loads", 4),
-    (256, 64, 32, 8, 2, "loads", 4), (256, 64, 32, 8, 3, "pointers", 4),
-    (256, 64, 16, 8, 4, "loads", 4), (256, 32, 32, 8, 3, "loads", 4),
-    (128, 64, 32, 4, 3, "loads", 4), (128, 64, 32, 4, 3, "pointers", 4),
-    (128, 64, 32, 4, 4, "pointers", 4), (128, 64, 32, 8, 3, "pointers", 4),
-    (128, 32, 32, 4, 3, "pointers", 4), (64, 64, 32, 2, 4, "pointers", 4),
-    (64, 64, 32, 2, 3, "pointers", 4), (64, 64, 32, 4, 3, "pointers", 4),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Case:
-    """One product."""
-
-    m: int
-    k: int
-    n: int
-    precision: str = "bf16"
-    """``bf16``, or that of a product of fp32."""
-    layout: str = "nn"
-    has_gelu: bool = False
-
-    @property
-    def name(self) -> str:
-        """For tables and the command line."""
-        plain = f"{self.precision} {self.m}x{self.k}x{self.n}"
-        return plain + f" {self.layout}" * (self.layout != "nn") + " + bias, gelu" * self.has_gelu
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of operands and result."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
-
-    def operands(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Both factors, and the bias."""
-        torch.manual_seed(0)
-        y_shape = (self.k, self.n) if self.layout == "nn" else (self.n, self.k)
-        shapes = ((self.m, self.k), y_shape, (self.n,))
-        x, y, bias = (torch.randn(shape, dtype=self.dtype, device=DEVICE) for shape in shapes)
-        return x, y if self.layout == "nn" else y.t(), bias
-
-    def tiles(self) -> Iterator[Tile]:
-        """Configs to try: enough tiles to be used, but not hundreds for each multiprocessor."""
-        words = ROUNDED_TILES if self.precision == "tf32" else SPLIT_TILES
-        for tile in HALF_TILES if self.precision == "bf16" else words:
-            count = -(-self.m // tile[0]) * -(-self.n // tile[1])
-            is_copyable = self.k % 8 == self.n % 8 == 0 or tile[5] == "pointers"
-            if 16 <= count <= 8192 and is_copyable:
-                yield tile
-
-
-def _cubes(precision: str, *sides: int) -> list[Case]:
-    return [Case(side, side, side, precision) for side in sides]
-
-
-CASES: tuple[Case, ...] = (
-    *_cubes("bf16", 512, 1024, 2048, 4096, 8192),
-    Case(1024, 1024, 4096), Case(16384, 2048, 2048), Case(4096, 14336, 4096),
-    # Awkward: no whole number of waves, no multiples of a tile, a short sum, odd.
-    Case(1536, 1536, 1536), Case(4000, 3000, 5000), Case(20120, 512, 1536), Case(2999, 3001, 3003),
-    Case(8192, 4096, 16384, has_gelu=True),
-    *_cubes("tf32", 1024, 2048, 4096), Case(4096, 4096, 4096, "tf32", "nt"),
-    *_cubes("tf32x3", 1024, 2048, 4096), Case(4096, 4096, 4096, "ieee"),
-)  # fmt: skip
-HELD: tuple[Case, ...] = (
-    *_cubes("bf16", 768, 2560, 3072, 6144), Case(2000, 2000, 2000), Case(1000, 4096, 6000),
-    Case(12000, 640, 2560), Case(300, 5000, 5000), Case(4096, 4096, 4096, layout="nt"),
-    Case(5001, 1000, 1001), Case(8192, 1024, 4096, has_gelu=True),
-    *_cubes("tf32", 1536, 8192), Case(3000, 3000, 3000, "tf32"),
-    Case(2048, 2048, 2048, "tf32", "nt"),
-    *_cubes("tf32x3", 1536), Case(8192, 1024, 2048, "tf32x3"),
-)  # fmt: skip
-"""Shapes that no default was chosen by."""
 
 
 @dataclass
@@ -166,6 +48,8 @@ class Row:
     spread: float = 0.0
     rivals: dict[str, float] = field(default_factory=dict[str, float])
     error: float = 0.0
+    is_same: bool = True
+    """Whether results of repeated calls have the same bits."""
     rival_error: float = 0.0
     config: str = ""
     best_ms: float = 0.0
@@ -246,22 +130,24 @@ class Measurement:
         self._exact = functional.gelu(wide + bias.double()) if case.has_gelu else wide
         self.row = Row(case.name)
 
-    def works(self) -> dict[str, Call]:
+    def works(self, *, is_alone: bool) -> dict[str, Call]:
         """The default, rivals, and as many other configs as there is time to build."""
         default = self._bound.config_spec.default_config()
         self.row.config = in_words(default)
         ours = self._compiled(default)
-        self.row.error = self._error(ours())
+        found = ours()
+        self.row.error = self._error(found)
+        self.row.is_same = all(torch.equal(ours(), found) for _ in range(REPEATS))
         works: dict[str, Call] = {DEFAULT: ours}
         for name, rival in self._rivals.items():
             self.row.rival_error = self._error(rival())
             works[name] = rival
-        if DEVICE == "cuda":
+        if DEVICE == "cuda" and not is_alone:
             self._add_others(works, len(default.get("indexing") or [0, 0, 0]))
         return works
 
     def _add_others(self, works: dict[str, Call], num_accesses: int) -> None:
-        limit = 4.0 * max(self.row.error, self.row.rival_error)
+        limit = 4.0 * self.row.rival_error
         for tile in self._case.tiles():
             if time.perf_counter() > self._end:
                 print("    time is up")
@@ -300,7 +186,7 @@ class Measurement:
 def measure(case: Case, parsed: argparse.Namespace) -> None:
     """Build everything of a case, then time it alone on the device."""
     measurement = Measurement(case, parsed.seconds)
-    works = measurement.works()
+    works = measurement.works(is_alone=parsed.defaults)
     with parsed.lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         measurement.time(works, parsed.repeats, parsed.alternatives)
@@ -318,6 +204,7 @@ def measure_all(cases: Sequence[Case], parsed: argparse.Namespace) -> list[Row]:
         "benchmarks.products",
     ]
     options = [f"--{key}={getattr(parsed, key)}" for key in ("repeats", "alternatives", "seconds")]
+    options += ["--defaults"] * parsed.defaults
     rows: list[Row] = []
     with tempfile.NamedTemporaryFile() as lock:
         processes = {
@@ -348,7 +235,8 @@ def cells(row: Row) -> list[str]:
     rival = min(row.rivals, key=lambda name: row.rivals[name])
     return [
         row.case, f"{row.ours_ms:.4f}", f"{row.spread:.1%}", rival, f"{row.rivals[rival]:.4f}",
-        f"{row.ratio:.3f}", row.config, f"{row.error:.1e}", f"{row.rival_error:.1e}",
+        f"{row.ratio:.3f}", row.config, f"{row.error:.1e}" + " (DIFFER)" * (not row.is_same),
+        f"{row.rival_error:.1e}",
         f"{row.best_ms:.4f}", row.best,
     ]  # fmt: skip
 
@@ -357,7 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose names contain one of these")
-    parser.add_argument("--held", action="store_true", help="also shapes no default was chosen by")
+    parser.add_argument("--sets", default="issue", help=f"of shapes: {', '.join(SETS)}")
+    parser.add_argument("--defaults", action="store_true", help="no configs around the default")
     parser.add_argument("--repeats", type=int, default=30, help="samples of each row")
     parser.add_argument("--alternatives", type=int, default=8, help="configs to print of each case")
     parser.add_argument("--seconds", type=float, default=80.0, help="for building one case")
@@ -365,10 +254,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     if parsed.case:
-        measure(next(case for case in (*CASES, *HELD) if case.name == parsed.case), parsed)
+        every = [case for cases in SETS.values() for case in cases]
+        measure(next(case for case in every if case.name == parsed.case), parsed)
         return
     parts = parsed.only.split(",")
-    cases = (*CASES, *HELD) if parsed.held else CASES
+    cases = [case for name in parsed.sets.split(",") for case in SETS[name]]
     chosen = [case for case in cases if any(part in case.name for part in parts)]
     rows = measure_all(chosen, parsed)
     facts = environment()

@@ -51,6 +51,7 @@ from tilesmith.backends.triton.warp_roles.plan import (
 )
 from tilesmith.backends.triton.warp_roles.protocol import REGISTERS, WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
+from tilesmith.backends.triton.word_products.turning import turn_products
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
@@ -121,9 +122,10 @@ def emit(
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Counters for programs that wait; for warps with roles, maxima that need no factors."""
-    is_roles = schedule.form == WARP_ROLES
-    return take_factors_out_of_maxima(function) if is_roles else add_counter(function)
+    """Counters for programs that wait, turned products; for warps with roles, plainer maxima."""
+    if schedule.form == WARP_ROLES:
+        return take_factors_out_of_maxima(function)
+    return add_counter(turn_products(function, schedule))
 
 
 def _emit_roles(

@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Any
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
 from tilesmith.backends.triton.word_products.tiles import word_seeds
@@ -25,8 +24,8 @@ from tilesmith.schedule.space.sizes import power_of_2_floor
 from tilesmith.targets import Target
 
 LEAST_K = 256
-LEAST_WORK = 7 << 30
-"""Multiply-adds: 20 us or so. Shorter kernels would wait for the host to describe tensors."""
+LEAST_WORK = 3 << 30
+"""Multiply-adds: 18 us or so, as long as the host takes to describe tensors and to launch."""
 LEAST_AREA = 64 * 128
 
 
@@ -37,28 +36,31 @@ class _Pipeline:
     block_k: int
     num_stages: int
     num_warps: int
-    parts: int | None
-    """In how many parts a tile is stored."""
+    parts: int | None = None
+    """In how many parts a tile is stored; programs then walk several tiles in one loop."""
+    grouping: int | None = None
 
 
-_LARGE = _Pipeline(64, 4, 8, 2)
-_MEDIUM, _MEDIUM_ALONE = _Pipeline(64, 4, 4, 2), _Pipeline(64, 5, 4, None)
-_SMALL_ALONE = _Pipeline(128, 4, 4, None)
-_PAIRED, _SMALL_PAIRED = _Pipeline(64, 3, 4, None), _Pipeline(64, 4, 4, None)
+# Milliseconds are of an H200.
+_LARGE = _Pipeline(64, 4, 8, 2, 8)
+_MEDIUM, _MEDIUM_ALONE = _Pipeline(64, 5, 8, 2, 8), _Pipeline(64, 5, 4)
+_MEDIUM_SHORT = _Pipeline(64, 4, 4, 2, 8)
+"""For few steps of K: 20120x512x1536 0.0575, by _MEDIUM 0.0599. But 3072^3 0.0948, 0.0909."""
+_SMALL_ALONE = _Pipeline(128, 4, 4)
+_PAIRED, _SMALL_PAIRED = _Pipeline(64, 3, 4, None, 8), _Pipeline(64, 3, 4, None, 4)
 """Two programs fit a multiprocessor: one finishes its tile while the other multiplies.
 
-H200, ms: 1536^3 0.0199, one program with 128x256 0.0217; 8192x4096x16384 and gelu 1.797, 1.901.
+1536^3 in tiles of 64x128 0.0185 (with four stages 0.0198), in those of 128x256 0.0217;
+8192x4096x16384 and gelu 1.79, by _LARGE 1.90.
 """
+SHORT, LONG = 1024, 2048
+"""Steps of K that are few, and that are enough for pairs to pay."""
 LONGEST_PER_FUNCTION = 8192
 """Steps of K for each transcendental function of an element, where the functions still show."""
 
 
-def is_long(fact: MatmulFact) -> bool:
-    """Whether a product takes long enough for this form."""
-    return _multiply_adds(fact) >= LEAST_WORK
-
-
-def _multiply_adds(fact: MatmulFact) -> int:
+def multiply_adds(fact: MatmulFact) -> int:
+    """Of the whole product."""
     return prod(axis.extent_or(4096) for axis in fact.axes)
 
 
@@ -74,33 +76,35 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
     if area < LEAST_AREA:
         return []
-    has_more = num_tiles > kernel.target.num_sms
-    # A tile as large as it can be leaves in parts even where it is a program's only one.
-    is_fused = area >= 128 * 256 or (has_more and area > LEAST_AREA and not _is_busy(kernel, fact))
-    pipeline = _pipeline(area, is_fused=is_fused, has_more=has_more)
-    options: dict[str, Any] = {
-        **seed.options,
-        **copied(kernel, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)),
-        **({"epilogue_subtile": pipeline.parts} if pipeline.parts else {}),
-        **(in_one_loop(kernel) if is_fused else {}),
-    }
+    pipeline = _pipeline(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
+    loop = {"epilogue_subtile": pipeline.parts, **in_one_loop(kernel)} if pipeline.parts else {}
     through = replace(
         seed,
         blocks={**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)},
         num_warps=pipeline.num_warps,
         num_stages=pipeline.num_stages,
-        l2_grouping=8 if is_fused else 4 if has_more else seed.l2_grouping,
-        options=options,
+        l2_grouping=pipeline.grouping or seed.l2_grouping,
+        options={
+            **seed.options,
+            **copied(kernel, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)),
+            **loop,
+        },
     )
     return [through, replace(through, num_stages=through.num_stages - 1)]
 
 
-def _pipeline(area: int, *, is_fused: bool, has_more: bool) -> _Pipeline:
+def _pipeline(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more: bool) -> _Pipeline:
+    """By the area of a tile, and whether there are more of them than multiprocessors."""
     if area >= 128 * 256:
+        # A tile as large as it can be leaves in parts even where it is a program's only one.
         return _LARGE
-    if area > LEAST_AREA:
-        return _MEDIUM if is_fused else _PAIRED if has_more else _MEDIUM_ALONE
-    return _SMALL_PAIRED if has_more else _SMALL_ALONE
+    if area <= LEAST_AREA:
+        return _SMALL_PAIRED if has_more else _SMALL_ALONE
+    if not has_more:
+        return _MEDIUM_ALONE
+    if _is_busy(kernel, fact):
+        return _PAIRED if fact.k.extent_or(LONG) >= LONG else _MEDIUM
+    return _MEDIUM_SHORT if fact.k.extent_or(SHORT) < SHORT else _MEDIUM
 
 
 def _is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
@@ -163,8 +167,10 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
     if target.capability < 90:
         return _TileLimits(128, 128, 64, 4, 5)
     if any(not item.is_aligned for item in operands):
-        # Single elements come through registers. 2999x3001x3003, ms: 128x128 0.381, 64x128 0.330.
-        return _TileLimits(64, 128, 64, 4, 4)
+        # Single elements come through registers. ms with tiles of 128x128 / 64x128: 2999x3001x3003
+        # 0.381 / 0.330; 5001x1000x1001, the left operand aligned, 0.062 / 0.074.
+        is_half = any(item.is_aligned for item in operands)
+        return _TileLimits(128 if is_half else 64, 128, 64, 4, 3 if is_half else 4)
     return _TileLimits(max_n=128) if _is_busy(kernel, fact) else _TileLimits()
 
 
@@ -300,7 +306,7 @@ def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
 
 def main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:
     """The product with the most multiply-adds."""
-    return max(facts, key=_multiply_adds)
+    return max(facts, key=multiply_adds)
 
 
 def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -309,12 +315,12 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     if not facts:
         return []
     problem = _problem(kernel, main_product(facts))
-    words = word_seeds(kernel, problem.fact, is_long=is_long(problem.fact))
+    words = word_seeds(kernel, problem.fact)
     bm, bn = problem.best_tile()
     best = _seed(kernel, problem, bm, bn)
     copied = _copied_seeds(kernel, best, problem.num_tiles(bm, bn))
     seeds = [best, *copied, *_variants(kernel, problem, best)]
-    if is_long(problem.fact):
+    if multiply_adds(problem.fact) >= LEAST_WORK:
         seeds = [*copied, best, *seeds[1 + len(copied) :]]
     return [_with_splits(kernel, problem, seed) for seed in (*words, *seeds)]
 

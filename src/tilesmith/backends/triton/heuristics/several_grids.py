@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilesmith.backends.triton.heuristics.matmul import is_long
+from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.word_products.tiles import (
@@ -138,7 +138,7 @@ SMALL, SHALLOW = (64, 128, 128, 4, 4), (64, 128, 64, 4, 3)
 bf16 on an H200, ms: 131072x3072x2048 WIDE 2.74, LARGE 2.68; 1024x4096x1024 WIDE 0.041, SMALL
 0.0234, SHALLOW 0.036; 1024x512x2048 0.0150, 0.0178, 0.0142; 2048x512x1024 0.0155, 0.0184, 0.0149.
 """
-DEEP, SHORT = 3072, 1024
+DEEP, SHORT, LONG_WORK = 3072, 1024, 7 << 30
 TILES: tuple[Tile, ...] = (WIDE, LARGE, (64, 256, 32, 4, 4))
 """Of products whose panels are reduced by the last program.
 
@@ -245,7 +245,7 @@ def _num_rows(kernel: TargetedKernel, num_warps: int) -> int:
 
 
 def _is_long_half(fact: MatmulFact) -> bool:
-    return fact.itemsize == 2 and is_long(fact)
+    return fact.itemsize == 2 and multiply_adds(fact) >= LONG_WORK
 
 
 def _copied_operands(kernel: TargetedKernel, *, with_results: bool = False) -> dict[str, Any]:

@@ -11,12 +11,7 @@ from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.word_products.turning import (
-    LEAST_ROWS,
-    LEAST_WARPS,
-    UNUSED_BITS,
-    is_turned,
-)
+from tilesmith.backends.triton.word_products.turning import UNUSED_BITS, comes_from_registers
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -61,35 +56,20 @@ def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
     # A wider integer accumulator would not survive the way through 32 bits.
     fuses = op.acc is not None and not (operand.is_integer and result != I32)
     arguments = [_converted(emitter, value, operand) for value in (op.lhs, op.rhs)]
+    if comes_from_registers(op, emitter.uses.defining, emitter.schedule):
+        # A computed operand stays in registers; what is cut off the units would not read.
+        cut = arguments[0].method("to", "tl.int32", "bitcast=True")
+        cut = cut.infix("&", literal(~UNUSED_BITS))
+        arguments[0] = cut.method("to", "tl.float32", "bitcast=True")
     if op.acc is not None and fuses:
         arguments.append(convert(emitter.exact(op.acc), result, accumulated))
     options = [f'input_precision="{_precision(op, emitter.schedule.target)}"']
     if accumulated != F32:
         options.append(f"out_dtype={triton_dtype(accumulated)}")
-    is_turned = _is_turned(emitter, op)
-    arguments = _turned(*arguments) if is_turned else arguments
     product = call("tl.dot", *arguments, *options, shape=op.result.tile.shape)
-    product = call("tl.trans", product, shape=op.result.tile.shape) if is_turned else product
     if op.acc is None or fuses:
         return product, accumulated
     return emitter.exact(op.acc).infix("+", convert(product, accumulated, result)), result
-
-
-def _is_turned(emitter: Emitter, op: Dot) -> bool:
-    schedule = emitter.schedule
-    fills = schedule.num_warps >= LEAST_WARPS
-    fills &= schedule.physical(op.result.tile.shape[-1]) >= LEAST_ROWS
-    return fills and is_turned(op, emitter.uses.defining, schedule.target)
-
-
-def _turned(lhs: Expr, rhs: Expr, *acc: Expr) -> list[Expr]:
-    """Operands of the product of the transposes, the left one computed: so it stays in registers.
-
-    What is cut off the units would not read.
-    """
-    cut = rhs.method("to", "tl.int32", "bitcast=True").infix("&", literal(~UNUSED_BITS))
-    from_registers = cut.method("to", "tl.float32", "bitcast=True")
-    return [call("tl.trans", x, shape=x.shape) for x in (from_registers, lhs, *acc)]
 
 
 def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
 from tilesmith.backends.triton.word_products.turning import BLACKWELL, HOPPER
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
-from tilesmith.schedule.space.sizes import power_of_2_floor
 
 Tile = tuple[int, int, int, int, int]
 """Rows, columns and depth of a product, warps and stages."""
@@ -27,57 +27,65 @@ were 1 to 2% faster with Triton 3.6; 3.7 makes them spill.
 TILES_OF_WORDS: tuple[Tile, ...] = (NARROW_WORDS, LOW_WORDS)
 """Of products whose panels are reduced by the last program."""
 
-PROGRAMS_PER_SM = 1.5
-"""On average, at least: tiles are halved until there are so many."""
 GROUPING = 4
 """Rows of tiles that run together: a few percent faster than 1 in all rows that were measured."""
-LEAST_SIDE = 64
-LEAST_DEPTH = 128
+LEAST_SIDE, LEAST_DEPTH = 64, 128
+LEAST_WORK = 3 << 30
+"""Multiply-adds of 20 us or so: shorter kernels would wait for the host to describe tensors."""
 
 
 @dataclass(frozen=True)
-class _Ladder:
-    """Tiles by area, the largest first, as an H200 liked them best."""
+class _Rung:
+    """A tile, for products that have so many of them for each multiprocessor."""
 
-    tiles: tuple[Tile, ...]
-    is_copied: bool = True
-    """Whether operands of the largest come through the copy engine."""
+    tile: Tile
+    least_programs: float = 0.0
+    is_copied: bool = False
+    """Whether operands come through the copy engine; they have to where they are turned."""
 
 
-LADDERS: Mapping[str, _Ladder] = {
-    # 4096^3, ms: so 2.29; (128, 64) 2.43; (64, 64) 2.60; (128, 128) 3.8; cuBLAS fp32 2.69.
-    "tf32x3": _Ladder(((256, 64, 32, 8, 3), (128, 64, 32, 4, 3), (64, 64, 32, 2, 4))),
-    # Operands along the sum. 4096^3: so 0.418, older instructions 0.789, cuBLAS 0.370.
-    "along": _Ladder(((128, 128, 32, 4, 3), (128, 64, 32, 4, 4), (64, 64, 32, 2, 4))),
-    # Products of transposes. 4096^3: so 0.50, older instructions 0.70, cuBLAS 0.341.
-    "turned": _Ladder(((128, 128, 32, 8, 4), (128, 64, 32, 2, 4), (64, 64, 32, 2, 4))),
-    # Operands that would have to be turned in shared memory: the older instructions.
-    "older": _Ladder(((128, 64, 32, 2, 4), (64, 64, 32, 2, 4)), is_copied=False),
+LADDERS: Mapping[str, tuple[_Rung, ...]] = {
+    # 4096^3, 2048^3, 1536^3, 1024^3 on an H200, ms: the first 2.28, 0.287, 0.24, -; the second
+    # 2.24, 0.299, 0.147, 0.048; cuBLAS without tf32 2.69, 0.343, 0.191, 0.065.
+    "tf32x3": (_Rung((256, 64, 32, 8, 3), 1.5, is_copied=True), _Rung((128, 32, 32, 4, 3))),
+    # Operands along the sum. 4096^3, 2048^3: 0.372, 0.051; the second 0.406, 0.050; cuBLAS 0.363,
+    # 0.050; by the older instructions 0.789.
+    "along": (
+        _Rung((128, 256, 32, 8, 3), 1.5, is_copied=True),
+        _Rung((128, 128, 32, 4, 3), 1.0, is_copied=True),
+        _Rung((128, 64, 32, 4, 4)),
+    ),
+    "turned": (
+        _Rung((256, 128, 32, 8, 3), 1.5, is_copied=True),
+        _Rung((128, 128, 32, 4, 4), 1.0, is_copied=True),
+        _Rung((128, 64, 32, 4, 4), is_copied=True),
+    ),
+    # Other orders, and short kernels: the older instructions. 1024^3: 0.026, 0.020; cuBLAS 0.017.
+    "older": (_Rung((128, 64, 32, 2, 4), 1.5), _Rung((64, 64, 32, 2, 4))),
 }
-"""Of operands of fp32 on Hopper."""
+"""Tiles of fp32 on Hopper by how operands reach the units, the largest first."""
 
 
-def word_seeds(kernel: TargetedKernel, fact: MatmulFact, *, is_long: bool) -> list[GpuSeed]:
+def word_seeds(kernel: TargetedKernel, fact: MatmulFact) -> list[GpuSeed]:
     """Seeds of a product of fp32 by matrix units whose sides are free; else nothing."""
+    if not _is_free(kernel, fact):
+        return []
+    ladder = LADDERS[_kind(kernel, fact)]
+    first = next(i for i, rung in enumerate(ladder) if _fills(kernel, fact, rung))
+    return [_seed(kernel, fact, rung) for rung in (*ladder[first:], *ladder[:first])]
+
+
+def _is_free(kernel: TargetedKernel, fact: MatmulFact) -> bool:
+    """Whether this is the only product, of a grid that it shares with no loop but that over K."""
     target = kernel.target
     is_hopper = target.kind == "cuda" and HOPPER <= target.capability < BLACKWELL
     is_word = fact.lhs_dtype.bits == fact.rhs_dtype.bits == 32 and fact.uses_tensor_cores
     stepped = {block for loop in kernel.outline.loops for block in loop.blocks}
-    sides = (fact.m.block, fact.n.block)
-    is_free = all(block in kernel.entries.blocks and block not in stepped for block in sides)
-    is_deep = fact.k.block is not None and fact.k.extent_or(LEAST_DEPTH) >= LEAST_DEPTH
-    if not (is_hopper and is_word and is_free and is_deep and len(kernel.facts.matmuls) == 1):
-        return []
-    ladder = LADDERS[_kind(kernel, fact)]
-    first = next((i for i, tile in enumerate(ladder.tiles) if _fills(kernel, fact, tile)), -1)
-    order = (ladder.tiles[first], *(tile for tile in ladder.tiles if tile != ladder.tiles[first]))
-    is_copied = ladder.is_copied and is_long and order[0] == ladder.tiles[0]
-    options = copied(kernel, lambda item: bool(item.purpose.sides)) if is_copied else {}
-    seeds = [_seed(fact, tile) for tile in order]
-    by_copies = GpuSeed(
-        seeds[0].blocks, *order[0][3:], GROUPING, options=options, fastest=seeds[0].fastest
-    )
-    return [*([by_copies] if options else []), *seeds]
+    tuned = set(kernel.entries.blocks)
+    are_tuned = {fact.m.block, fact.n.block} <= tuned - stepped and fact.k.block in tuned
+    sides = ((fact.m, LEAST_SIDE), (fact.n, LEAST_SIDE), (fact.k, LEAST_DEPTH))
+    is_large = all(axis.extent_or(least) >= least for axis, least in sides)
+    return is_hopper and is_word and are_tuned and is_large and len(kernel.facts.matmuls) == 1
 
 
 def _kind(kernel: TargetedKernel, fact: MatmulFact) -> str:
@@ -86,23 +94,24 @@ def _kind(kernel: TargetedKernel, fact: MatmulFact) -> str:
         return "tf32x3"
     loads = [item for item in kernel.facts.accesses if item.kind == "load" and item.purpose.sides]
     along = {side: item.contiguous_dim for item in loads for side in item.purpose.sides}
-    lhs, rhs = along.get("lhs"), along.get("rhs")
-    if lhs is None or lhs != fact.k.dim:
+    is_long = prod(axis.extent_or(4096) for axis in fact.axes) >= LEAST_WORK
+    can_turn = is_long and all(item.fits_descriptor for item in loads)
+    if along.get("lhs") != fact.k.dim or along.get("rhs") not in (fact.k.dim, fact.n.dim):
         return "older"
-    return "along" if rhs == fact.k.dim else "turned" if rhs == fact.n.dim else "older"
+    return "along" if along["rhs"] == fact.k.dim else "turned" if can_turn else "older"
 
 
-def _fills(kernel: TargetedKernel, fact: MatmulFact, tile: Tile) -> bool:
-    """Whether there are enough tiles, and none is larger than the output."""
-    m, n = fact.m.extent_or(4096), fact.n.extent_or(4096)
-    is_held = all(
-        power_of_2_floor(max(LEAST_SIDE, extent)) >= side for extent, side in zip((m, n), tile)
-    )
-    count = kernel.programs((fact.m.block, fact.n.block)) * -(-m // tile[0]) * -(-n // tile[1])
-    return is_held and count >= PROGRAMS_PER_SM * kernel.target.num_sms
+def _fills(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> bool:
+    programs = kernel.programs((fact.m.block, fact.n.block))
+    for axis, side in zip((fact.m, fact.n), rung.tile):
+        programs *= -(-axis.extent_or(4096) // side)
+    return programs >= rung.least_programs * kernel.target.num_sms
 
 
-def _seed(fact: MatmulFact, tile: Tile) -> GpuSeed:
-    bm, bn, bk, warps, stages = tile
+def _seed(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> GpuSeed:
+    bm, bn, bk, warps, stages = rung.tile
+    is_copied = rung.is_copied and kernel.target.has_tensor_descriptors
+    options = copied(kernel, lambda item: bool(item.purpose.sides)) if is_copied else {}
     blocks = sized((fact.m, bm), (fact.n, bn), (fact.k, bk))
-    return GpuSeed(blocks, warps, stages, GROUPING, fastest=(fact.m.block, fact.n.block))
+    fastest = (fact.m.block, fact.n.block)
+    return GpuSeed(blocks, warps, stages, GROUPING, options=options, fastest=fastest)

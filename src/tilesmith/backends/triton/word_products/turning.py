@@ -1,43 +1,143 @@
 """Products of tf32 on Hopper whose right operand lies along its columns.
 
-The asynchronous instruction reads 32-bit tiles from shared memory only if along the sum;
-Triton turns a right operand of plain matrices around in shared memory, and waits for it. But a left
-operand may come from registers, in any order. So the product of the transposes is computed, with
-what was the right operand from registers.
+Asynchronous products read 32-bit tiles from shared memory only if these lie along the sum. Triton
+turns the right operand of plain matrices around in shared memory, and waits for it. But a left one
+may come from registers, in any order: so the product of the transposes is computed instead, with
+what was the right operand from registers, and the transposed accumulator is carried by the loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tilesmith.dtypes import F32
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Value
+from tilesmith.ir.ops.shape import Permute
+from tilesmith.ir.traversal import count_uses, definitions, rewrite_function
+from tilesmith.ir.types import TileType, Value
+from tilesmith.schedule.schedule import Schedule
 from tilesmith.targets import Target
 
 HOPPER, BLACKWELL = 90, 100
-LEAST_WARPS = 4
-"""Of a group that shares an instruction; fewer use the older ones, which read registers."""
-LEAST_ROWS = 64
+LEAST_WARPS, LEAST_ROWS = 4, 64
+"""Of an asynchronous product; with fewer warps the older instructions are used."""
 UNUSED_BITS = 8191
 """Of an fp32 number, which the units ignore."""
+Definitions = Mapping[Value, Operation]
 
 
-def is_turned(dot: Dot, definitions: Mapping[Value, Operation], target: Target) -> bool:
-    """Whether the product of the transposes needs no operand to be turned in shared memory."""
-    is_hopper = target.kind == "cuda" and HOPPER <= target.capability < BLACKWELL
+def turn_products(function: Function, schedule: Schedule) -> Function:
+    """The function with products of transposes in loops where that saves the turning."""
+    if schedule.num_warps < LEAST_WARPS or not _is_hopper(schedule.target):
+        return function
+    uses = count_uses(function.body)
+
+    def rewrite(op: Operation) -> Operation | list[Operation]:
+        if not isinstance(op, Loop):
+            return op
+        inside = definitions(op.body)
+        found = [_accumulated(op, position, inside, uses) for position in range(len(op.init))]
+        large = [dot for dot in found if dot and _is_large(dot, schedule)]
+        return _LoopTurner(op, large).write() if large else op
+
+    return rewrite_function(function, rewrite)
+
+
+def comes_from_registers(dot: Dot, inside: Definitions, schedule: Schedule) -> bool:
+    """Whether the left operand is a turned load, which the units take from registers only."""
+    turned = inside.get(dot.lhs)
+    is_turned = isinstance(turned, Permute) and _lies_along_last(turned.x, inside)
+    is_async = schedule.num_warps >= LEAST_WARPS and _is_hopper(schedule.target)
+    return is_turned and is_async and _is_rounded_word(dot)
+
+
+def _is_hopper(target: Target) -> bool:
+    return target.kind == "cuda" and HOPPER <= target.capability < BLACKWELL
+
+
+def _is_rounded_word(dot: Dot) -> bool:
     is_word = dot.lhs.tile.dtype == dot.rhs.tile.dtype == dot.result.tile.dtype == F32
-    if not is_hopper or not is_word or dot.precision != "tf32" or dot.lhs.tile.rank != 2:
-        return False
-    return all(_lies_along_last(x, definitions) for x in (dot.lhs, dot.rhs))
+    return is_word and dot.precision == "tf32" and dot.lhs.tile.rank == 2
 
 
-def _lies_along_last(value: Value, definitions: Mapping[Value, Operation]) -> bool:
+def _is_large(dot: Dot, schedule: Schedule) -> bool:
+    """Whether columns, which become rows, fill an instruction."""
+    return schedule.physical(dot.result.tile.shape[-1]) >= LEAST_ROWS
+
+
+def _accumulated(
+    loop: Loop, position: int, inside: Definitions, uses: Mapping[Value, int]
+) -> Dot | None:
+    """The product that adds to a carried tile, which nothing else in the loop looks at."""
+    dot, arg = inside.get(loop.body.yielded[position]), loop.carried[position]
+    if not isinstance(dot, Dot) or dot.acc is not arg or dot not in loop.body.ops:
+        return None
+    is_alone = uses.get(arg) == 1 and uses.get(dot.result) == 1
+    are_rows = all(_lies_along_last(x, inside) for x in (dot.lhs, dot.rhs))
+    return dot if is_alone and are_rows and _is_rounded_word(dot) else None
+
+
+def _lies_along_last(value: Value, inside: Definitions) -> bool:
     """Whether a tile is loaded as it is, with neighbours in memory along its last axis."""
-    load = definitions.get(value)
+    load = inside.get(value)
     if not isinstance(load, Load) or load.tensor.tensor.strides[-1:] != (1,):
         return False
     last = load.indices[-1].tile.shape
     return last[-1:] == value.tile.shape[-1:] and all(dim.is_one for dim in last[:-1])
+
+
+def _transposed(kind: TileType) -> TileType:
+    return kind.with_shape(kind.shape[::-1])
+
+
+def _turn(value: Value) -> Permute:
+    result = value.like(_transposed(value.tile))
+    return Permute(x=value, order=(1, 0), results=(result,), loc=value.loc)
+
+
+class _LoopTurner:
+    """Writes one loop that carries transposed accumulators."""
+
+    def __init__(self, loop: Loop, dots: list[Dot]) -> None:
+        self._loop, self._dots = loop, dots
+        self._positions = [loop.body.yielded.index(dot.result) for dot in dots]
+        turned = [loop.carried[position] for position in self._positions]
+        self._values = {
+            value: value.like(_transposed(value.tile))
+            for value in (*turned, *(dot.result for dot in dots))
+        }
+
+    def write(self) -> list[Operation]:
+        """What the loop begins with turned, the loop, and its results turned back."""
+        loop, positions = self._loop, self._positions
+        before = {position: _turn(loop.init[position]) for position in positions}
+        init = [before[i].result if i in before else x for i, x in enumerate(loop.init)]
+        results = [
+            x.like(_transposed(x.tile)) if i in before else x for i, x in enumerate(loop.results)
+        ]
+        args = [self._values.get(arg, arg) for arg in loop.body.args]
+        ops = [written for op in loop.body.ops for written in self._write(op)]
+        turned = replace(
+            loop, init=tuple(init), results=tuple(results), body=Region(tuple(args), tuple(ops))
+        )
+        after = [
+            Permute(x=results[i], order=(1, 0), results=(loop.results[i],), loc=loop.loc)
+            for i in positions
+        ]
+        return [*before.values(), turned, *after]
+
+    def _write(self, op: Operation) -> list[Operation]:
+        if isinstance(op, Yield):
+            return [op.with_operands(lambda value: self._values.get(value, value))]
+        if not isinstance(op, Dot) or op not in self._dots:
+            return [op]
+        assert op.acc is not None
+        lhs, rhs = _turn(op.rhs), _turn(op.lhs)
+        result, acc = self._values[op.result], self._values[op.acc]
+        dot = replace(op, lhs=lhs.result, rhs=rhs.result, acc=acc, results=(result,))
+        return [lhs, rhs, dot]
