@@ -171,7 +171,8 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
         # 0.381 / 0.330; 5001x1000x1001, the left operand aligned, 0.062 / 0.074.
         is_half = any(item.is_aligned for item in operands)
         return _TileLimits(128 if is_half else 64, 128, 64, 4, 3 if is_half else 4)
-    return _TileLimits(max_n=128) if _is_busy(kernel, fact) else _TileLimits()
+    is_paired = _is_busy(kernel, fact) and _is_copyable(kernel, fact)
+    return _TileLimits(max_n=128) if is_paired else _TileLimits()
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ class _Problem:
         walked = self.num_walked(bm, bn)
         num_tiles, num_sms = self.num_tiles(bm, bn), self.target.num_sms
         waves = walked * -(-num_tiles // (walked * num_sms))
-        shared = num_tiles / num_sms * NS_PER_SHARED_SIDE * (bm + bn)
+        shared = (waves if walked > 1 else num_tiles / num_sms) * NS_PER_SHARED_SIDE * (bm + bn)
         return max(waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn)), shared)
 
     def best_tile(self) -> tuple[int, int]:
