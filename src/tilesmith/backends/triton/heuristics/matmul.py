@@ -1,9 +1,9 @@
 """Schedules of matrix products: the tile that a small time model likes best, then a deep pipeline.
 
-The model: all tiles take as many waves as they need, at the speed of the matrix units or of what
-arrives at one multiprocessor; and all sides come through the shared cache. The slowest counts.
-Constants are of an H200 (bf16, K from 512 to 8192: within 10% of measured times); their ratio
-decides, and it is much the same on other GPUs. Long products go through the copy engine.
+The model: a multiprocessor works at the speed of its matrix units or of the traffic of a tile's
+sides, whichever is slower; all tiles take as many waves as they need.
+Constants are of an H200 (bf16, K from 512 to 8192: within 10% of measured times); the ratio of the
+two decides, and it is much the same on other GPUs. Long products go through the copy engine.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ LEAST_K = 256
 LEAST_WORK = 3 << 30
 """Multiply-adds: 18 us or so, as long as the host takes to describe tensors and to launch."""
 LEAST_AREA = 64 * 128
+SECTOR_BYTES = 32
+"""What the shared cache moves at once."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ _PAIRED, _SMALL_PAIRED = _Pipeline(64, 3, 4, None, 8), _Pipeline(64, 3, 4, None,
 1536^3 in tiles of 64x128 0.0185 (with four stages 0.0198), in those of 128x256 0.0217;
 8192x4096x16384 and gelu 1.79, by _LARGE 1.90.
 """
-SHORT, LONG = 1024, 2048
+SHORT, LONG = 1024, 4096
 """Steps of K that are few, and that are enough for pairs to pay."""
 LONGEST_PER_FUNCTION = 8192
 """Steps of K for each transcendental function of an element, where the functions still show."""
@@ -96,8 +98,11 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
 def _pipeline(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more: bool) -> _Pipeline:
     """By the area of a tile, and whether there are more of them than multiprocessors."""
     if area >= 128 * 256:
-        # A tile as large as it can be leaves in parts even where it is a program's only one.
-        return _LARGE
+        # A tile as large as it can be leaves in parts even where it is a program's only one. Rows
+        # that begin anywhere arrive late, and the fourth stage does not pay: 4000x3000x5000 0.2325,
+        # with three 0.2240.
+        rows = [s * x.dtype.itemsize for x in kernel.facts.accesses for s in x.strides if s != 1]
+        return replace(_LARGE, num_stages=4 - any(row % SECTOR_BYTES for row in rows))
     if area <= LEAST_AREA:
         return _SMALL_PAIRED if has_more else _SMALL_ALONE
     if not has_more:
@@ -133,8 +138,9 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
 
 NS_PER_PRODUCT = 3.6e-4
 """Time of a tile for each step of K: matrix units, per element of the tile ..."""
-NS_PER_SIDE, NS_PER_SHARED_SIDE = 0.018, 0.0245
-"""... and traffic, per row and column: of one multiprocessor, and of all from the shared cache."""
+NS_PER_SIDE, NS_PER_LATE_SIDE = 0.018, 0.0245
+"""... and traffic, per row and column; more for single elements, and for tiles that one program
+walks one by one."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +156,7 @@ class _TileLimits:
     least_side: int = 64
     eight_warps_from: int = 16384
     num_warps: int = 4
+    ns_per_side: float = NS_PER_SIDE
 
 
 def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
@@ -167,10 +174,13 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
     if target.capability < 90:
         return _TileLimits(128, 128, 64, 4, 5)
     if any(not item.is_aligned for item in operands):
-        # Single elements come through registers. ms with tiles of 128x128 / 64x128: 2999x3001x3003
-        # 0.381 / 0.330; 5001x1000x1001, the left operand aligned, 0.062 / 0.074.
-        is_half = any(item.is_aligned for item in operands)
-        return _TileLimits(128 if is_half else 64, 128, 64, 4, 3 if is_half else 4)
+        # Single halves come through registers. ms with tiles of 128x128 (4 warps) / 64x128:
+        # 2999x3001x3003 0.381 / 0.330; 5001x1000x1001 0.062 (0.077) / 0.074; 3333x2222x1111 0.143
+        # (0.108) / 0.160.
+        if all(item.vector_width == 1 for item in operands):
+            return _TileLimits(64, 128, 64, 4, 4)
+        least = 16384 if any(item.is_aligned for item in operands) else 1 << 20
+        return _TileLimits(128, 128, 64, 4, 3, 64, least, ns_per_side=NS_PER_LATE_SIDE)
     is_paired = _is_busy(kernel, fact) and _is_copyable(kernel, fact)
     return _TileLimits(max_n=128) if is_paired else _TileLimits()
 
@@ -215,21 +225,21 @@ class _Problem:
     def time(self, bm: int, bn: int) -> float:
         # For each step of K.
         walked = self.num_walked(bm, bn)
-        num_tiles, num_sms = self.num_tiles(bm, bn), self.target.num_sms
-        waves = walked * -(-num_tiles // (walked * num_sms))
-        shared = (waves if walked > 1 else num_tiles / num_sms) * NS_PER_SHARED_SIDE * (bm + bn)
-        return max(waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn)), shared)
+        waves = walked * -(-self.num_tiles(bm, bn) // (walked * self.target.num_sms))
+        per_side = NS_PER_LATE_SIDE if walked > 1 else self.limits.ns_per_side
+        return waves * max(NS_PER_PRODUCT * bm * bn, per_side * (bm + bn))
 
     def best_tile(self) -> tuple[int, int]:
-        """The sides with the least modelled time; of equals the one with fewer, wider tiles."""
+        """The sides with the least modelled time, or 2% more: of these few, square and wide ones."""
         limits = self.limits
         area = limits.max_m * limits.max_n // self.accumulators
         rows = self.sides(self.fact.m, self.m, limits.max_m)
         columns = self.sides(self.fact.n, self.n, limits.max_n)
         tiles = [tile for tile in product(rows, columns) if tile[0] * tile[1] <= area]
         tiles = tiles or [(rows[0], columns[0])]
-        best = min(tiles, key=lambda tile: (self.time(*tile), -tile[0] * tile[1], -tile[1]))
-        return self._spread(*best)
+        least = 1.02 * min(self.time(*tile) for tile in tiles)
+        fast = [tile for tile in tiles if self.time(*tile) <= least]
+        return self._spread(*min(fast, key=lambda tile: (-prod(tile), sum(tile), -tile[1])))
 
     def _spread(self, bm: int, bn: int) -> tuple[int, int]:
         """Narrower tiles where few programs would leave most of the device idle.

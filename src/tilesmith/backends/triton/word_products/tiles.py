@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
 from tilesmith.backends.triton.word_products.turning import BLACKWELL, HOPPER
@@ -36,10 +36,12 @@ LEAST_WORK = 3 << 30
 
 @dataclass(frozen=True)
 class _Rung:
-    """A tile, for products that have so many of them for each multiprocessor."""
+    """A tile, and how fast its elements are computed beside those of the first of its ladder."""
 
     tile: Tile
+    speed: float = 1.0
     least_programs: float = 0.0
+    """For each multiprocessor."""
     is_copied: bool = False
     """Whether operands come through the copy engine; they have to where they are turned."""
 
@@ -47,21 +49,20 @@ class _Rung:
 LADDERS: Mapping[str, tuple[_Rung, ...]] = {
     # 4096^3, 2048^3, 1536^3, 1024^3 on an H200, ms: the first 2.28, 0.287, 0.24, -; the second
     # 2.24, 0.299, 0.147, 0.048; cuBLAS without tf32 2.69, 0.343, 0.191, 0.065.
-    "tf32x3": (_Rung((256, 64, 32, 8, 3), 1.5, is_copied=True), _Rung((128, 32, 32, 4, 3))),
+    "tf32x3": (_Rung((256, 64, 32, 8, 3), is_copied=True), _Rung((128, 32, 32, 4, 3), 0.95)),
     # Operands along the sum. 4096^3, 2048^3: 0.372, 0.051; the second 0.406, 0.050; cuBLAS 0.363,
     # 0.050; by the older instructions 0.789.
     "along": (
-        _Rung((128, 256, 32, 8, 3), 1.5, is_copied=True),
-        _Rung((128, 128, 32, 4, 3), 1.0, is_copied=True),
-        _Rung((128, 64, 32, 4, 4)),
+        _Rung((128, 256, 32, 8, 3), is_copied=True),
+        _Rung((128, 128, 32, 4, 3), 0.93, is_copied=True),
+        _Rung((128, 64, 32, 4, 4), 0.8),
     ),
     "turned": (
-        _Rung((256, 128, 32, 8, 3), 1.5, is_copied=True),
-        _Rung((128, 128, 32, 4, 4), 1.0, is_copied=True),
-        _Rung((128, 64, 32, 4, 4), is_copied=True),
+        _Rung((128, 128, 32, 4, 3), is_copied=True),
+        _Rung((128, 64, 32, 4, 4), 0.9, is_copied=True),
     ),
     # Other orders, and short kernels: the older instructions. 1024^3: 0.026, 0.020; cuBLAS 0.017.
-    "older": (_Rung((128, 64, 32, 2, 4), 1.5), _Rung((64, 64, 32, 2, 4))),
+    "older": (_Rung((128, 64, 32, 2, 4), least_programs=1.5), _Rung((64, 64, 32, 2, 4), 0.85)),
 }
 """Tiles of fp32 on Hopper by how operands reach the units, the largest first."""
 
@@ -71,8 +72,8 @@ def word_seeds(kernel: TargetedKernel, fact: MatmulFact) -> list[GpuSeed]:
     if not _is_free(kernel, fact):
         return []
     ladder = LADDERS[_kind(kernel, fact)]
-    first = next(i for i, rung in enumerate(ladder) if _fills(kernel, fact, rung))
-    return [_seed(kernel, fact, rung) for rung in (*ladder[first:], *ladder[:first])]
+    ranked = sorted(ladder, key=lambda rung: _time(kernel, fact, rung))
+    return [_seed(kernel, fact, rung) for rung in ranked]
 
 
 def _is_free(kernel: TargetedKernel, fact: MatmulFact) -> bool:
@@ -101,11 +102,14 @@ def _kind(kernel: TargetedKernel, fact: MatmulFact) -> str:
     return "along" if along["rhs"] == fact.k.dim else "turned" if can_turn else "older"
 
 
-def _fills(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> bool:
-    programs = kernel.programs((fact.m.block, fact.n.block))
-    for axis, side in zip((fact.m, fact.n), rung.tile):
-        programs *= -(-axis.extent_or(4096) // side)
-    return programs >= rung.least_programs * kernel.target.num_sms
+def _time(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> float:
+    """Of all waves, in elements of the first rung; endless where programs are too few."""
+    bm, bn, *_ = rung.tile
+    tiles = -(-fact.m.extent_or(4096) // bm) * -(-fact.n.extent_or(4096) // bn)
+    programs = kernel.programs((fact.m.block, fact.n.block)) * tiles
+    if programs < rung.least_programs * kernel.target.num_sms:
+        return inf
+    return -(-programs // kernel.target.num_sms) * bm * bn / rung.speed
 
 
 def _seed(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> GpuSeed:

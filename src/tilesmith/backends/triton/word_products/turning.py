@@ -56,6 +56,20 @@ def comes_from_registers(dot: Dot, inside: Definitions, schedule: Schedule) -> b
     return is_turned and is_async and _is_rounded_word(dot)
 
 
+def leaves_registers_in_flight(dot: Dot, inside: Definitions, schedule: Schedule) -> bool:
+    """Whether Triton may begin the next turn while a product still reads registers of this one.
+
+    It does where a product with a computed left operand only adds to what a loop carries. The next
+    turn writes the operand's registers, and neither Triton 3.6 or 3.7 nor ptxas waits: results are
+    wrong, now and then. Left operands that are loaded come from shared memory.
+    """
+    is_async = schedule.num_warps >= LEAST_WARPS and _is_hopper(schedule.target)
+    rows = schedule.physical(dot.result.tile.shape[-2])
+    if not is_async or rows < LEAST_ROWS or dot.acc is None:
+        return False
+    return dot.acc not in inside or isinstance(inside[dot.acc], Dot)
+
+
 def _is_hopper(target: Target) -> bool:
     return target.kind == "cuda" and HOPPER <= target.capability < BLACKWELL
 
