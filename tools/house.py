@@ -33,6 +33,7 @@ UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/word_products",
+    "tilesmith/backends/cpu/planning/closures",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",
     "tilesmith/frontend/source/rewriting",

@@ -6,6 +6,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (11, 2_150),
     "tilesmith/backends": (89, 18_250),
     "tilesmith/backends/cpu": (50, 10_550),
+    "tilesmith/backends/cpu/planning/closures": (2, 100),
     "tilesmith/backends/cpu/planning/single_positions": (2, 250),
     "tilesmith/backends/cpu/positions": (3, 350),
     "tilesmith/backends/reference": (2, 50),

@@ -88,23 +88,19 @@ class _Evaluations:
         self.is_repeated: set[Value] = set()
         self.roots: set[Value] = set()
         self._definitions = tiles.definitions
-        for number, (nest, depth) in enumerate(_nests(program.steps)):
-            for root in nest.roots:
-                computed = {value: op for (value, _), op in root.closure(tiles).nodes}
-                for value, op in computed.items():
-                    if value not in self.nests:
-                        self._note_operands(value, op)
-                    self.nests.setdefault(value, set())
-                self.roots.update(value for value, _ in root.places())
-                kept = root.target if root.is_own_keep else None
-                made = {v: op for v, op in computed.items() if v is not kept}
-                for value in made:
-                    self.nests[value].add(number)
-                self.is_repeated.update(
-                    value
-                    for value, op in made.items()
-                    if space_of(value.tile.shape) != nest.layout.space or depth > depths[op]
-                )
+        nests = enumerate(_nests(program.steps))
+        for number, nest, depth, root in ((i, n, d, r) for i, (n, d) in nests for r in n.roots):
+            computed = {value: op for (value, _), op in root.closure(tiles).nodes}
+            self.roots.update(value for value, _ in root.places())
+            for value, op in computed.items():
+                if value not in self.nests:
+                    self.nests[value] = set()
+                    self._note_operands(value, op)
+            made = {v: op for v, op in computed.items() if not root.is_own_keep or v != root.target}
+            for value, op in made.items():
+                self.nests[value].add(number)
+                if space_of(value.tile.shape) != nest.layout.space or depth > depths[op]:
+                    self.is_repeated.add(value)
 
     def _note_operands(self, value: Value, op: Operation) -> None:
         for operand in op.operand_values():

@@ -13,13 +13,9 @@ from dataclasses import dataclass, field
 from tilesmith.analysis.memory_conflicts import Access, is_same_place, may_conflict
 from tilesmith.backends.cpu.loop_ir.statements import Form, Layout
 from tilesmith.backends.cpu.planning import coordinates
+from tilesmith.backends.cpu.planning.closures.closure import Closure
 from tilesmith.backends.cpu.planning.single_positions.single import Bounds
-from tilesmith.backends.cpu.planning.virtual_tiles import (
-    Closure,
-    VirtualTiles,
-    is_identity,
-    is_injective,
-)
+from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity, is_injective
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
@@ -212,7 +208,7 @@ class StepOrder:
         found: dict[Operation, tuple[Access, ...]] = {}
         for place, op in root.closure(self._tiles).nodes:
             if isinstance(op, Load):
-                found.setdefault(op, ()) or found.update({op: self._tiles.accesses(op)})
+                found[op] = found.get(op) or self._tiles.accesses(op)
                 self._moved.update(() if is_identity(place) else found[op][-1:])
         last = root.op if not root.is_keep else self._program.spilled.get(root.target)
         own = self._tiles.accesses(last) if last is not None else ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
+from tilesmith.backends.cpu.planning.closures.closure import Closure, Closures
 from tilesmith.dtypes import BF16, I8, I32
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
@@ -28,16 +29,6 @@ _SLOW_FUNCTIONS = frozenset({"div", "fmod", "mod", "floordiv", "truncdiv", "sqrt
 _INTEGER_DIVISIONS = frozenset({"fmod", "mod", "floordiv", "truncdiv"})
 
 
-@dataclass(frozen=True)
-class Closure:
-    """Everything computed for one element, operands before their users."""
-
-    nodes: tuple[tuple[coordinates.Place, Operation], ...]
-    """Virtual places with their ops."""
-    leaves: tuple[coordinates.Place, ...]
-    """Stored places."""
-
-
 class VirtualTiles:
     """Answers questions about elements of one function's tiles."""
 
@@ -46,14 +37,7 @@ class VirtualTiles:
     ) -> None:
         self.definitions = definitions
         self.kept = frozenset(kept)
-        # Code that was unrolled has thousands of places, and closures with most of them: places
-        # have numbers, and a closure is collected where it is asked for, not at every place in it.
-        self._numbers: dict[coordinates.Place, int] = {}
-        self._places: list[coordinates.Place] = []
-        self._nodes: list[tuple[coordinates.Place, Operation] | None] = []
-        """By number: what is computed; None for what is stored."""
-        self._operands: list[tuple[int, ...] | None] = []
-        self._closures: dict[tuple[int, ...], Closure] = {}
+        self._closures = Closures(definitions, self.is_stored)
         self._axes: dict[coordinates.Place, frozenset[int]] = {}
         self._accesses: dict[Operation, tuple[Access, ...]] = {}
 
@@ -78,61 +62,17 @@ class VirtualTiles:
 
     def join(self, places: Collection[coordinates.Place]) -> Closure:
         """What is behind several elements."""
-        starts = tuple(map(self._number, places))
-        found = self._closures.get(starts)
-        if found is None:
-            found = self._closures[starts] = self._collect(starts)
-        return found
+        return self._closures.of(places)
 
     def ops_behind(self, place: coordinates.Place) -> Iterator[Operation]:
         """The ops of what is behind a virtual element, users before what they use."""
-        seen, waiting = set[int](), [self._number(place)]
-        while waiting:
-            number = waiting.pop()
-            node = self._nodes[number]
-            if node is not None and number not in seen:
-                seen.add(number)
-                yield node[1]
-                waiting += self._operands_of(number)
+        return self._closures.ops_behind(place)
 
     def accesses(self, op: Operation) -> tuple[Access, ...]:
         """What an op touches, as new objects; indices are only looked at once."""
         if op not in self._accesses:
             self._accesses[op] = find_accesses(op, self.definitions)
         return tuple(map(copy, self._accesses[op]))
-
-    def _number(self, place: coordinates.Place) -> int:
-        number = self._numbers.setdefault(place, len(self._places))
-        if number == len(self._places):
-            is_stored = self.is_stored(place[0])
-            self._places.append(place)
-            self._nodes.append(None if is_stored else (place, self.definitions[place[0]]))
-            self._operands.append(() if is_stored else None)
-        return number
-
-    def _operands_of(self, number: int) -> tuple[int, ...]:
-        """Numbers of the places that a place is computed from, the last one first."""
-        found = self._operands[number]
-        if found is None:
-            value, coords = self._places[number]
-            places = coordinates.operands_at(self.definitions[value], coords)
-            found = self._operands[number] = tuple(map(self._number, reversed(places)))
-        return found
-
-    def _collect(self, starts: tuple[int, ...]) -> Closure:
-        seen, order = set[int](), list[int]()
-        waiting = list(reversed(starts))
-        while waiting:
-            number = waiting.pop()
-            if number < 0:
-                # All that it needs is in the order.
-                order.append(~number)
-            elif number not in seen:
-                seen.add(number)
-                waiting += (~number, *self._operands_of(number))
-        nodes = [self._nodes[number] for number in order]
-        leaves = [self._places[number] for number, node in zip(order, nodes) if node is None]
-        return Closure(tuple(node for node in nodes if node is not None), tuple(leaves))
 
     def axes(self, place: coordinates.Place) -> frozenset[int]:
         """The loops an element changes with."""

@@ -230,7 +230,7 @@ class _Problem:
         return waves * max(NS_PER_PRODUCT * bm * bn, per_side * (bm + bn))
 
     def best_tile(self) -> tuple[int, int]:
-        """The sides with the least modelled time, or 2% more: of these few, square and wide ones."""
+        """Sides with the least modelled time, or 2% more: of these few, square and wide ones."""
         limits = self.limits
         area = limits.max_m * limits.max_n // self.accumulators
         rows = self.sides(self.fact.m, self.m, limits.max_m)
