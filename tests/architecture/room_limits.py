@@ -12,7 +12,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_450),
     "tilesmith/backends/triton/warp_roles": (12, 2_350),
-    "tilesmith/backends/triton/word_products": (3, 300),
+    "tilesmith/backends/triton/measured": (3, 400),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/compiler": (7, 1_250),

@@ -12,7 +12,7 @@ import tilesmith.language as hl
 from examples.matmul import matmul as product
 from tests.backends.triton.kernels import make, matmul, parse, schedule
 from tests.interpreted import run_function
-from tilesmith.backends.triton.word_products.turning import turn_products
+from tilesmith.backends.triton.measured.turning import turn_products
 from tilesmith.ir.verifier import verify_function
 
 SIZES = {"tile_m": 64, "tile_n": 64, "tile_k": 32}

@@ -21,6 +21,7 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
+from tilesmith.backends.triton.measured.turning import turn_products
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -51,7 +52,6 @@ from tilesmith.backends.triton.warp_roles.plan import (
 )
 from tilesmith.backends.triton.warp_roles.protocol import REGISTERS, WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
-from tilesmith.backends.triton.word_products.turning import turn_products
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function

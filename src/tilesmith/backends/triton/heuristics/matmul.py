@@ -14,11 +14,10 @@ from itertools import product
 from math import prod
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
-from tilesmith.backends.triton.word_products.tiles import word_seeds
+from tilesmith.backends.triton.measured.tiles import LEAST_AREA, is_busy, pipeline_of, word_seeds
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.facts.work import TRANSCENDENTAL
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
 from tilesmith.targets import Target
@@ -26,39 +25,6 @@ from tilesmith.targets import Target
 LEAST_K = 256
 LEAST_WORK = 3 << 30
 """Multiply-adds: 18 us or so, as long as the host takes to describe tensors and to launch."""
-LEAST_AREA = 64 * 128
-SECTOR_BYTES = 32
-"""What the shared cache moves at once."""
-
-
-@dataclass(frozen=True)
-class _Pipeline:
-    """What was measured best for tiles of one area."""
-
-    block_k: int
-    num_stages: int
-    num_warps: int
-    parts: int | None = None
-    """In how many parts a tile is stored; programs then walk several tiles in one loop."""
-    grouping: int | None = None
-
-
-# Milliseconds are of an H200.
-_LARGE = _Pipeline(64, 4, 8, 2, 8)
-_MEDIUM, _MEDIUM_ALONE = _Pipeline(64, 5, 8, 2, 8), _Pipeline(64, 5, 4)
-_MEDIUM_SHORT = _Pipeline(64, 4, 4, 2, 8)
-"""For few steps of K: 20120x512x1536 0.0575, by _MEDIUM 0.0599. But 3072^3 0.0948, 0.0909."""
-_SMALL_ALONE = _Pipeline(128, 4, 4)
-_PAIRED, _SMALL_PAIRED = _Pipeline(64, 3, 4, None, 8), _Pipeline(64, 3, 4, None, 4)
-"""Two programs fit a multiprocessor: one finishes its tile while the other multiplies.
-
-1536^3 in tiles of 64x128 0.0185 (with four stages 0.0198), in those of 128x256 0.0217;
-8192x4096x16384 and gelu 1.79, by _LARGE 1.90.
-"""
-SHORT, LONG = 1024, 4096
-"""Steps of K that are few, and that are enough for pairs to pay."""
-LONGEST_PER_FUNCTION = 8192
-"""Steps of K for each transcendental function of an element, where the functions still show."""
 
 
 def multiply_adds(fact: MatmulFact) -> int:
@@ -78,7 +44,7 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
     if area < LEAST_AREA:
         return []
-    pipeline = _pipeline(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
+    pipeline = pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
     loop = {"epilogue_subtile": pipeline.parts, **in_one_loop(kernel)} if pipeline.parts else {}
     through = replace(
         seed,
@@ -93,30 +59,6 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
         },
     )
     return [through, replace(through, num_stages=through.num_stages - 1)]
-
-
-def _pipeline(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more: bool) -> _Pipeline:
-    """By the area of a tile, and whether there are more of them than multiprocessors."""
-    if area >= 128 * 256:
-        # A tile as large as it can be leaves in parts even where it is a program's only one. Rows
-        # that begin anywhere arrive late, and the fourth stage does not pay: 4000x3000x5000 0.2325,
-        # with three 0.2240.
-        rows = [s * x.dtype.itemsize for x in kernel.facts.accesses for s in x.strides if s != 1]
-        return replace(_LARGE, num_stages=4 - any(row % SECTOR_BYTES for row in rows))
-    if area <= LEAST_AREA:
-        return _SMALL_PAIRED if has_more else _SMALL_ALONE
-    if not has_more:
-        return _MEDIUM_ALONE
-    if _is_busy(kernel, fact):
-        return _PAIRED if fact.k.extent_or(LONG) >= LONG else _MEDIUM
-    return _MEDIUM_SHORT if fact.k.extent_or(SHORT) < SHORT else _MEDIUM
-
-
-def _is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
-    """Whether what follows the products takes long beside them: functions such as ``erf``."""
-    functions = kernel.facts.work.total(TRANSCENDENTAL) or 0.0
-    elements = fact.m.extent_or(4096) * fact.n.extent_or(4096)
-    return functions / elements * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
 
 
 def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
@@ -181,7 +123,7 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
             return _TileLimits(64, 128, 64, 4, 4)
         least = 16384 if any(item.is_aligned for item in operands) else 1 << 20
         return _TileLimits(128, 128, 64, 4, 3, 64, least, ns_per_side=NS_PER_LATE_SIDE)
-    is_paired = _is_busy(kernel, fact) and _is_copyable(kernel, fact)
+    is_paired = is_busy(kernel, fact) and _is_copyable(kernel, fact)
     return _TileLimits(max_n=128) if is_paired else _TileLimits()
 
 

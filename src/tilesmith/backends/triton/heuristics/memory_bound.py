@@ -7,17 +7,13 @@ registers where they fit, long chunks where not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from math import prod
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
-from tilesmith.ir.operation import Trait
-from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import walk
+from tilesmith.backends.triton.measured.tiles import only_loads, unrolled
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.fact_set import PointwiseFact
-from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
@@ -103,26 +99,6 @@ def _thread_rows_seed(kernel: TargetedKernel, fact: ReductionFact, width: int) -
     rows = max(kernel.target.warp_size, min(THREAD_ROWS, share))
     options = unrolled(kernel, lambda loop: any(block in walked for block in loop.blocks), 2)
     return GpuSeed({own[-1]: rows}, rows // kernel.target.warp_size, options=options)
-
-
-def unrolled(
-    kernel: TargetedKernel, is_wanted: Callable[[AnyLoop], bool], turns: int
-) -> dict[str, list[int]]:
-    """The option that runs turns of some loops together: their loads are in flight together.
-
-    On an H200, ms without / so: nearest of 512 centres for 131072x64, two turns, 1.00 / 0.83; a
-    triangular solve of 64x64 for 4096 columns, four turns of its inner loop, 0.111 / 0.081.
-    """
-    entries = kernel.entries.ranges
-    wanted = [not item.is_persistent_loop and is_wanted(item.loop) for item in entries]
-    return {"range_unroll_factors": [turns * wish for wish in wanted]} if any(wanted) else {}
-
-
-def _only_loads(loop: AnyLoop) -> bool:
-    """Whether a loop counts through indices, loads by them and adds up, and does nothing else."""
-    ops = list(walk(loop.body))
-    is_plain = not any(loop.blocks) and any(isinstance(op, Load) for op in ops)
-    return is_plain and all(Trait.WRITES not in op.traits and not op.regions() for op in ops)
 
 
 def _is_alone(kernel: TargetedKernel) -> bool:
@@ -386,4 +362,4 @@ def _largest(kernel: TargetedKernel) -> list[AccessFact]:
 def _seed(kernel: TargetedKernel, fact: PointwiseFact, elements: int) -> GpuSeed:
     blocks = spread_elements(kernel, elements)
     warps = _pointwise_warps(fact, elements * max(1, fact.slab))
-    return GpuSeed(blocks, warps, options=unrolled(kernel, _only_loads, 4))
+    return GpuSeed(blocks, warps, options=unrolled(kernel, only_loads, 4))

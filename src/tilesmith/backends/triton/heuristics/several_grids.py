@@ -14,7 +14,7 @@ from typing import Any
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
-from tilesmith.backends.triton.word_products.tiles import (
+from tilesmith.backends.triton.measured.tiles import (
     LARGE_WORDS,
     LOW_WORDS,
     NARROW_WORDS,

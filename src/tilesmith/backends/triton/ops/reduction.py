@@ -10,20 +10,18 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
-from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.word_products.turning import (
+from tilesmith.backends.triton.measured.turning import (
     UNUSED_BITS,
     comes_from_registers,
+    is_view_of_load,
     leaves_registers_in_flight,
 )
+from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, ReduceWith, Scan, ScanWith
-from tilesmith.ir.ops.shape import Permute
 from tilesmith.ir.types import ONE, Shape, TileType, Value
 from tilesmith.targets import Target
 
@@ -74,8 +72,9 @@ def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
     if accumulated != F32:
         options.append(f"out_dtype={triton_dtype(accumulated)}")
     product = call("tl.dot", *arguments, *options, shape=op.result.tile.shape)
-    is_computed = is_turned or _is_computed(emitter, op.lhs)
-    if is_computed and leaves_registers_in_flight(op, emitter.uses.defining, emitter.schedule):
+    defining, same = emitter.uses.defining, emitter.facts.identities
+    is_computed = is_turned or not is_view_of_load(op.lhs, defining, same)
+    if is_computed and leaves_registers_in_flight(op, defining, emitter.schedule):
         # The same bits: what looks at the result makes Triton wait for it.
         other = {F32: "int32", F16: "int16"}.get(accumulated, "float32")
         own = triton_dtype(accumulated).removeprefix("tl.")
@@ -87,14 +86,6 @@ def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
 
 def _seen_as(expr: Expr, dtype: str) -> Expr:
     return expr.method("to", f"tl.{dtype}", "bitcast=True")
-
-
-def _is_computed(emitter: Emitter, value: Value) -> bool:
-    """Whether an operand is more than a view of a load of the same turn of a loop."""
-    op = emitter.uses.defining.get(value)
-    while isinstance(op, Permute) or (isinstance(op, Mask) and op in emitter.facts.identities):
-        op = emitter.uses.defining.get(op.x)
-    return not isinstance(op, Load)
 
 
 def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:

@@ -8,13 +8,14 @@ what was the right operand from registers, and the transposed accumulator is car
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from tilesmith.dtypes import F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop, Yield
+from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.shape import Permute
@@ -64,10 +65,19 @@ def leaves_registers_in_flight(dot: Dot, inside: Definitions, schedule: Schedule
     wrong, now and then. Left operands that are loaded come from shared memory.
     """
     is_async = schedule.num_warps >= LEAST_WARPS and _is_hopper(schedule.target)
-    rows = schedule.physical(dot.result.tile.shape[-2])
-    if not is_async or rows < LEAST_ROWS or dot.acc is None:
+    bits, rows = dot.lhs.tile.dtype.bits, schedule.physical(dot.result.tile.shape[-2])
+    uses_units = bits < 32 or (bits == 32 and dot.precision != "ieee")
+    if not is_async or not uses_units or rows < LEAST_ROWS or dot.acc is None:
         return False
     return dot.acc not in inside or isinstance(inside[dot.acc], Dot)
+
+
+def is_view_of_load(value: Value, inside: Definitions, identities: Container[Operation]) -> bool:
+    """Whether an operand is loaded, seen from other axes or masked in vain."""
+    op = inside.get(value)
+    while isinstance(op, Permute) or (isinstance(op, Mask) and op in identities):
+        op = inside.get(op.x)
+    return isinstance(op, Load)
 
 
 def _is_hopper(target: Target) -> bool:

@@ -1,18 +1,23 @@
-"""Tiles of products of fp32 by matrix units, and of those that programs keep in registers.
+"""Tiles of fp32 products by matrix units, pipelines of 16-bit ones, turns that run together.
 
-On Hopper what decides is how operands reach the units (``turning.py``), and that multiprocessors
-have more than one program: one waits for its operands while another multiplies.
+For fp32 on Hopper what decides is how operands reach the units (``turning.py``), and that there is
+more than one program: one waits for its operands while another multiplies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
-from tilesmith.backends.triton.word_products.turning import BLACKWELL, HOPPER
+from tilesmith.backends.triton.measured.turning import BLACKWELL, HOPPER
+from tilesmith.ir.operation import Trait
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.traversal import walk
+from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.facts.work import TRANSCENDENTAL
 from tilesmith.schedule.rules import TargetedKernel
 
 Tile = tuple[int, int, int, int, int]
@@ -119,3 +124,82 @@ def _seed(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> GpuSeed:
     blocks = sized((fact.m, bm), (fact.n, bn), (fact.k, bk))
     fastest = (fact.m.block, fact.n.block)
     return GpuSeed(blocks, warps, stages, GROUPING, options=options, fastest=fastest)
+
+
+LEAST_AREA = 64 * 128
+SECTOR_BYTES = 32
+"""What the shared cache moves at once."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What was measured best for tiles of one area."""
+
+    block_k: int
+    num_stages: int
+    num_warps: int
+    parts: int | None = None
+    """In how many parts a tile is stored; programs then walk several tiles in one loop."""
+    grouping: int | None = None
+
+
+# Milliseconds are of an H200.
+_LARGE = Pipeline(64, 4, 8, 2, 8)
+_MEDIUM, _MEDIUM_ALONE = Pipeline(64, 5, 8, 2, 8), Pipeline(64, 5, 4)
+_MEDIUM_SHORT = Pipeline(64, 4, 4, 2, 8)
+"""For few steps of K: 20120x512x1536 0.0575, by _MEDIUM 0.0599. But 3072^3 0.0948, 0.0909."""
+_SMALL_ALONE = Pipeline(128, 4, 4)
+_PAIRED, _SMALL_PAIRED = Pipeline(64, 3, 4, None, 8), Pipeline(64, 3, 4, None, 4)
+"""Two programs fit a multiprocessor: one finishes its tile while the other multiplies.
+
+1536^3 in tiles of 64x128 0.0185 (with four stages 0.0198), in those of 128x256 0.0217;
+8192x4096x16384 and gelu 1.79, by _LARGE 1.90.
+"""
+SHORT, LONG = 1024, 4096
+"""Steps of K that are few, and that are enough for pairs to pay."""
+LONGEST_PER_FUNCTION = 8192
+"""Steps of K for each transcendental function of an element, where the functions still show."""
+
+
+def pipeline_of(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more: bool) -> Pipeline:
+    """By the area of a tile, and whether there are more of them than multiprocessors."""
+    if area >= 128 * 256:
+        # A tile as large as it can be leaves in parts even where it is a program's only one. Rows
+        # that begin anywhere arrive late, and the fourth stage does not pay: 4000x3000x5000 0.2325,
+        # with three 0.2240.
+        rows = [s * x.dtype.itemsize for x in kernel.facts.accesses for s in x.strides if s != 1]
+        return replace(_LARGE, num_stages=4 - any(row % SECTOR_BYTES for row in rows))
+    if area <= LEAST_AREA:
+        return _SMALL_PAIRED if has_more else _SMALL_ALONE
+    if not has_more:
+        return _MEDIUM_ALONE
+    if is_busy(kernel, fact):
+        return _PAIRED if fact.k.extent_or(LONG) >= LONG else _MEDIUM
+    return _MEDIUM_SHORT if fact.k.extent_or(SHORT) < SHORT else _MEDIUM
+
+
+def is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
+    """Whether what follows the products takes long beside them: functions such as ``erf``."""
+    functions = kernel.facts.work.total(TRANSCENDENTAL) or 0.0
+    elements = fact.m.extent_or(4096) * fact.n.extent_or(4096)
+    return functions / elements * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
+
+
+def unrolled(
+    kernel: TargetedKernel, is_wanted: Callable[[AnyLoop], bool], turns: int
+) -> dict[str, list[int]]:
+    """The option that runs turns of some loops together: their loads are in flight together.
+
+    On an H200, ms without / so: nearest of 512 centres for 131072x64, two turns, 1.00 / 0.83; a
+    triangular solve of 64x64 for 4096 columns, four turns of its inner loop, 0.111 / 0.081.
+    """
+    entries = kernel.entries.ranges
+    wanted = [not item.is_persistent_loop and is_wanted(item.loop) for item in entries]
+    return {"range_unroll_factors": [turns * wish for wish in wanted]} if any(wanted) else {}
+
+
+def only_loads(loop: AnyLoop) -> bool:
+    """Whether a loop counts through indices, loads by them and adds up, and does nothing else."""
+    ops = list(walk(loop.body))
+    is_plain = not any(loop.blocks) and any(isinstance(op, Load) for op in ops)
+    return is_plain and all(Trait.WRITES not in op.traits and not op.regions() for op in ops)
