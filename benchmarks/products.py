@@ -67,7 +67,9 @@ def _gelu(case: Case, bias: torch.Tensor) -> Callable[..., torch.Tensor]:
 
 
 def _kernel(case: Case) -> Any:
-    settings = {} if case.precision == "bf16" else {"dot_precision": case.precision}
+    settings: dict[str, Any] = {}
+    if case.precision != "bf16":
+        settings["dot_precision"] = case.precision
     return helion.kernel(matmul.fn, static_shapes=True, **settings)
 
 

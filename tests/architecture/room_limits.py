@@ -11,8 +11,9 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions": (3, 350),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_450),
+    "tilesmith/backends/triton/heuristics/measured": (2, 250),
+    "tilesmith/backends/triton/turned_products": (2, 200),
     "tilesmith/backends/triton/warp_roles": (12, 2_350),
-    "tilesmith/backends/triton/measured": (3, 400),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/compiler": (7, 1_250),
@@ -43,8 +44,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_600,
-    "files in src": 457,
+    "lines in src": 88_050,
+    "files in src": 463,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

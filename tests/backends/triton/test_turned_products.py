@@ -12,7 +12,7 @@ import tilesmith.language as hl
 from examples.matmul import matmul as product
 from tests.backends.triton.kernels import make, matmul, parse, schedule
 from tests.interpreted import run_function
-from tilesmith.backends.triton.measured.turning import turn_products
+from tilesmith.backends.triton.turned_products.turning import turn_products
 from tilesmith.ir.verifier import verify_function
 
 SIZES = {"tile_m": 64, "tile_n": 64, "tile_k": 32}
@@ -20,7 +20,8 @@ TURNED = "tl.trans(y_tile).to(tl.int32, bitcast=True) & -8192"
 
 
 def turned_schedule(**changes: Any) -> Any:
-    return schedule(**{"symbols": SIZES, "num_warps": 4, **changes})
+    options: dict[str, Any] = {"symbols": SIZES, "num_warps": 4, **changes}
+    return schedule(**options)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 32), (65, 130, 33), (1, 70, 100)])

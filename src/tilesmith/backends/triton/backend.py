@@ -21,7 +21,6 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.value_facts import rounds_visibly
-from tilesmith.backends.triton.measured.turning import turn_products
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -44,6 +43,7 @@ from tilesmith.backends.triton.ops.program_ids import (
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
+from tilesmith.backends.triton.turned_products.turning import turn_products
 from tilesmith.backends.triton.warp_roles.module import RoleModule
 from tilesmith.backends.triton.warp_roles.plan import (
     Refusal,

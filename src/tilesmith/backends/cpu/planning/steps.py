@@ -210,7 +210,7 @@ class StepOrder:
             if isinstance(op, Load):
                 found[op] = found.get(op) or self._tiles.accesses(op)
                 self._moved.update(() if is_identity(place) else found[op][-1:])
-        last = root.op if not root.is_keep else self._program.spilled.get(root.target)
+        last = root.op if root.target is None else self._program.spilled.get(root.target)
         own = self._tiles.accesses(last) if last is not None else ()
         return [access for accesses in (*found.values(), own) for access in accesses]
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
-from tilesmith.backends.triton.measured.tiles import LEAST_AREA, is_busy, pipeline_of, word_seeds
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
@@ -42,9 +42,9 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     assert fact.n.block is not None
     assert fact.k.block is not None
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
-    if area < LEAST_AREA:
+    if area < measured.LEAST_AREA:
         return []
-    pipeline = pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
+    pipeline = measured.pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
     loop = {"epilogue_subtile": pipeline.parts, **in_one_loop(kernel)} if pipeline.parts else {}
     through = replace(
         seed,
@@ -123,7 +123,7 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
             return _TileLimits(64, 128, 64, 4, 4)
         least = 16384 if any(item.is_aligned for item in operands) else 1 << 20
         return _TileLimits(128, 128, 64, 4, 3, 64, least, ns_per_side=NS_PER_LATE_SIDE)
-    is_paired = is_busy(kernel, fact) and _is_copyable(kernel, fact)
+    is_paired = measured.is_busy(kernel, fact) and _is_copyable(kernel, fact)
     return _TileLimits(max_n=128) if is_paired else _TileLimits()
 
 
@@ -268,7 +268,7 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     if not facts:
         return []
     problem = _problem(kernel, main_product(facts))
-    words = word_seeds(kernel, problem.fact)
+    words = measured.word_seeds(kernel, problem.fact)
     bm, bn = problem.best_tile()
     best = _seed(kernel, problem, bm, bn)
     copied = _copied_seeds(kernel, best, problem.num_tiles(bm, bn))

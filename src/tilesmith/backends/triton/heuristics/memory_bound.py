@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from math import prod
 
+from tilesmith.backends.triton.heuristics.measured.tiles import only_loads, unrolled
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
-from tilesmith.backends.triton.measured.tiles import only_loads, unrolled
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.fact_set import PointwiseFact

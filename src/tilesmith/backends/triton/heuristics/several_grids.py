@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
-from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
-from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
-from tilesmith.backends.triton.measured.tiles import (
+from tilesmith.backends.triton.heuristics.measured.tiles import (
     LARGE_WORDS,
     LOW_WORDS,
     NARROW_WORDS,
     TILES_OF_WORDS,
     Tile,
 )
+from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import AnyLoop, GridOutline, counted_loops

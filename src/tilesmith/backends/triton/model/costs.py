@@ -113,7 +113,7 @@ ASYNCHRONOUS_SHARE = 0.95
 OLDER_SHARE_HOPPER = 0.62
 """Of the rate of Hopper's own instructions, for those that read registers."""
 OLDER_SHARE_BLACKWELL = 0.3
-TURNED_SHARE, REGISTER_SHARE = 0.3, 0.85
+TURNED_SHARE, REGISTER_SHARE = 0.3, 0.8
 """Where an operand must be turned around first: in shared memory (where copies of single elements
 have put it in order, too), and on its way from there to registers (tf32 on an H200)."""
 SPREAD_SHARE = 0.25

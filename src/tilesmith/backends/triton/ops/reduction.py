@@ -10,13 +10,13 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
-from tilesmith.backends.triton.measured.turning import (
+from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.turned_products.turning import (
     UNUSED_BITS,
     comes_from_registers,
     is_view_of_load,
     leaves_registers_in_flight,
 )
-from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.elementwise import Elementwise

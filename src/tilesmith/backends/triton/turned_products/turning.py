@@ -61,8 +61,9 @@ def leaves_registers_in_flight(dot: Dot, inside: Definitions, schedule: Schedule
     """Whether Triton may begin the next turn while a product still reads registers of this one.
 
     It does where a product with a computed left operand only adds to what a loop carries. The next
-    turn writes the operand's registers, and neither Triton 3.6 or 3.7 nor ptxas waits: results are
-    wrong, now and then. Left operands that are loaded come from shared memory.
+    turn writes the operand's registers, and neither Triton 3.6 or 3.7 nor ptxas waits: results of
+    tf32 were wrong on an H200, and code for other types has the same order. Left operands that are
+    loaded come from shared memory.
     """
     is_async = schedule.num_warps >= LEAST_WARPS and _is_hopper(schedule.target)
     bits, rows = dot.lhs.tile.dtype.bits, schedule.physical(dot.result.tile.shape[-2])
