@@ -170,8 +170,10 @@ def pipeline_of(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more
         # A tile as large as it can be leaves in parts even where it is a program's only one. Rows
         # that begin anywhere arrive late, and the fourth stage does not pay: 4000x3000x5000 0.2325,
         # with three 0.2240.
-        rows = [s * x.dtype.itemsize for x in kernel.facts.accesses for s in x.strides if s != 1]
-        return replace(_LARGE, num_stages=4 - any(row % SECTOR_BYTES for row in rows))
+        moved = [item for item in kernel.facts.accesses if item.fits_descriptor]
+        strides = [(s, item.dtype.itemsize) for item in moved for s in item.strides if s != 1]
+        is_late = any(isinstance(s, int) and s * size % SECTOR_BYTES for s, size in strides)
+        return replace(_LARGE, num_stages=4 - is_late)
     if area <= LEAST_AREA:
         return _SMALL_PAIRED if has_more else _SMALL_ALONE
     if not has_more:
