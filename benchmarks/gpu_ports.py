@@ -132,6 +132,11 @@ def _tiles(*sizes: Any, key: str = "block_sizes") -> list[Change]:
     return [{key: list(tile), **dict(zip(names, others))} for tile, *others in sizes]
 
 
+def _ahead(tiles: Sequence[tuple[list[int], int]], ranges: Sequence[Change]) -> list[Change]:
+    """Tiles with options of the innermost loop: loads that are started ahead, or turns together."""
+    return [{**change, **options} for change in _tiles(*tiles) for options in ranges]
+
+
 def _decode_case(batch: int, length: int, splits: int) -> GpuCase:
     q, k, v = (x.to(DEVICE) for x in random_inputs(batch, length, (32, 8), 128, torch.bfloat16))
     view = (q[:, :, None], k.transpose(1, 2), v.transpose(1, 2))
@@ -171,7 +176,10 @@ def _nearest_case(n: int, k: int, d: int) -> GpuCase:
     eager = lambda: torch.cdist(x, centres).argmin(-1)  # noqa: E731
     tiles = [([8, 8], 2), ([16, 8], 4), ([8, 16], 4), ([16, 16], 8), ([32, 8], 4), ([32, 32], 8)]
     tiles += [([64, 4], 4), ([128, 2], 4), ([128, 1], 4), ([256, 1], 8), ([32, 4], 4), ([64, 1], 2)]
-    return GpuCase(nearest, (x, centres), {"cdist": eager}, _tiles(*tiles))
+    ranges = [{"range_num_stages": [0, n]} for n in (2, 3, 4)]
+    ranges += [{"range_unroll_factors": [0, n]} for n in (2, 4)]
+    changes = [*_tiles(*tiles), *_ahead(tiles[7:10], ranges)]
+    return GpuCase(nearest, (x, centres), {"cdist": eager}, changes)
 
 
 def _solve_case(n: int, columns: int) -> GpuCase:
@@ -182,7 +190,10 @@ def _solve_case(n: int, columns: int) -> GpuCase:
     b = b.to(DEVICE)
     eager = lambda: torch.linalg.solve_triangular(lower, b, upper=False)  # noqa: E731
     tiles = [([32], 1), ([64], 1), ([64], 2), ([128], 2), ([128], 4), ([256], 4), ([512], 4)]
-    return GpuCase(solve_columns, (lower, b), {"solve_triangular": eager}, _tiles(*tiles))
+    ranges = [{"range_unroll_factors": [0, 0, n]} for n in (2, 3, 4)]
+    ranges += [{"range_num_stages": [0, 0, n]} for n in (2, 4)]
+    changes = [*_tiles(*tiles), *_ahead(tiles[:4], ranges)]
+    return GpuCase(solve_columns, (lower, b), {"solve_triangular": eager}, changes)
 
 
 def _solve_batch_case(batch: int, n: int) -> GpuCase:
@@ -209,7 +220,9 @@ def _kl_div_case(rows: int, columns: int) -> GpuCase:
     eager = lambda: functional.kl_div(x, y, reduction="batchmean")  # noqa: E731
     compiled = torch.compile(eager, dynamic=False)
     tiles = [([1, size], warps) for size in (2048, 4096, 8192, 16384) for warps in (8, 16, 32)]
-    return GpuCase(kl_div, (x, y), {"eager": eager, "torch.compile": compiled}, _tiles(*tiles))
+    ahead = _ahead(tiles[:9], [{"range_num_stages": [0, n]} for n in (2, 3, 4)])
+    changes = [*_tiles(*tiles), *ahead]
+    return GpuCase(kl_div, (x, y), {"eager": eager, "torch.compile": compiled}, changes)
 
 
 CASES: dict[str, Callable[[], GpuCase]] = {

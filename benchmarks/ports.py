@@ -61,6 +61,23 @@ def top_k(x: torch.Tensor, count: hl.constexpr) -> tuple[torch.Tensor, torch.Ten
     return values, places
 
 
+@helion.kernel
+def unrolled_cholesky(a: torch.Tensor) -> torch.Tensor:
+    """Lower factors with all columns written out: what is timed is mostly the compiler."""
+    batch, n, _ = a.size()
+    n = hl.specialize(n)
+    out = torch.zeros_like(a)
+    for tile in hl.tile(batch):
+        rest, place = a[tile, :, :], hl.arange(n)
+        for j in hl.static_range(n):
+            column = torch.where((place == j)[None, None, :], rest, 0.0).sum(-1)
+            pivot = torch.where((place == j)[None, :], column, 0.0).sum(-1)
+            column = torch.where((place >= j)[None, :], column / torch.sqrt(pivot)[:, None], 0.0)
+            rest = rest - column[:, :, None] * column[:, None, :]
+            out[tile, :, j] = column
+    return out
+
+
 def conv1d_eager(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Causal depthwise convolution and SiLU as a model without the kernel has them."""
     d, width = weight.size()
@@ -105,11 +122,10 @@ def _top_k_port(rows: int, columns: int, count: int) -> Port:
     return Port("top_k by argmax", f"{count} of {rows}x{columns}", ours, eager)
 
 
-def _cholesky_port(batch: int, n: int) -> Port:
+def _cholesky_port(batch: int, n: int, kernel: Any = cholesky) -> Port:
     a = random_matrices(batch, n)
-    return Port(
-        "cholesky", f"{batch}x{n}x{n}", lambda: cholesky(a), lambda: torch.linalg.cholesky(a)
-    )
+    name = "cholesky" if kernel is cholesky else "cholesky, unrolled"
+    return Port(name, f"{batch}x{n}x{n}", lambda: kernel(a), lambda: torch.linalg.cholesky(a))
 
 
 def _conv2d_port(n: int, c: int, side: int) -> Port:
@@ -130,6 +146,7 @@ def ports() -> list[Port]:
         _top_k_port(256, 4096, 8),
         _cholesky_port(256, 16),
         _cholesky_port(64, 32),
+        _cholesky_port(64, 32, unrolled_cholesky),
         _conv2d_port(2, 64, 56),
     ]
 

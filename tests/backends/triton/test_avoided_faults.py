@@ -5,6 +5,7 @@ Each was found by running kernels on an H200; the examples named in the tests co
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ import tilesmith.language as hl
 from examples import gather_gemv, int4_gemm
 from examples.grouped_gemm import grouped_gemm_persistent
 from examples.jagged_dense_add import jagged_dense_add
+from tilesmith.backends.triton.build import compile_artifact
 
 TARGET = "cuda:90"
 
@@ -145,3 +147,49 @@ def test_a_limit_of_registers_in_a_config_stays() -> None:
     config = {"block_sizes": [32, 16, 16], "num_warps": 2, "pid_type": "persistent_blocked"}
     args = (torch.randn(64, 64, 64).bfloat16(),)
     assert "maxnreg=64" in code(peaks, args, **config, maxnreg=64)
+
+
+@helion.kernel(static_shapes=True)
+def converted_left(x: torch.Tensor, y: torch.Tensor, scale: float) -> torch.Tensor:
+    out = torch.empty([x.size(0), y.size(1)], dtype=y.dtype, device=x.device)
+    for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
+        acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k].to(y.dtype), y[tile_k, tile_n])
+        out[tile_m, tile_n] = acc * scale
+    return out
+
+
+AWAITED = ".to(tl.int32, bitcast=True).to("
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target", "warps", "is_awaited"),
+    [
+        (torch.int8, "cuda:90", 4, True),
+        (torch.float32, "cuda:90", 8, True),
+        (torch.bfloat16, "cuda:90", 4, False),
+        (torch.int8, "cuda:90", 2, False),
+        (torch.int8, "cuda:80", 4, False),
+        (torch.int8, "cuda:100", 4, False),
+    ],
+    ids=["bytes", "words", "loaded", "older", "ampere", "blackwell"],
+)
+def test_products_that_read_registers_are_waited_for(
+    dtype: torch.dtype, target: str, warps: int, is_awaited: bool
+) -> None:
+    """Triton begins the next turn while they run, which overwrites the registers they read."""
+    args = (torch.zeros(128, 128, dtype=dtype), torch.zeros(128, 128).bfloat16(), 2.0)
+    config = helion.Config(block_sizes=[64, 64, 64], num_warps=warps, num_stages=3)
+    text = converted_left.bind(args, target=target).to_triton_code(config)
+    assert (AWAITED in text) == is_awaited
+
+
+@pytest.mark.full
+def test_no_product_of_registers_is_in_flight_at_the_end_of_a_turn() -> None:
+    args = (torch.zeros(256, 256), torch.zeros(256, 256).bfloat16(), 2.0)
+    bound = converted_left.bind(args, target=TARGET)
+    for tile, warps in (([128, 128, 64], 4), ([128, 256, 64], 8)):
+        config = helion.Config(block_sizes=tile, num_warps=warps, num_stages=3)
+        ptx = compile_artifact(bound.to_artifact(config)).assembly["ptx"]
+        assert set(re.findall(r"wgmma.wait_group.sync.aligned\s+(\d+)", ptx)) == {"0"}

@@ -43,6 +43,7 @@ from tilesmith.backends.triton.ops.program_ids import (
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
+from tilesmith.backends.triton.turned_products.turning import turn_products
 from tilesmith.backends.triton.warp_roles.module import emit_roles
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
 from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
@@ -125,9 +126,10 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Counters for programs that wait; for warps with roles, maxima that need no factors."""
-    is_roles = schedule.form == WARP_ROLES
-    return take_factors_out_of_maxima(function) if is_roles else add_counter(function)
+    """Counters for programs that wait, turned products; for warps with roles, plainer maxima."""
+    if schedule.form == WARP_ROLES:
+        return take_factors_out_of_maxima(function)
+    return add_counter(turn_products(function, schedule))
 
 
 @lru_cache(maxsize=1)

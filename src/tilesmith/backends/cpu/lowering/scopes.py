@@ -343,7 +343,7 @@ def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
     if nest.layout.form is not Form.ROWS or nest.layout.vector_axis < 0:
         return
     for root in nest.roots:
-        for (_, coords), op in root.closure(tiles).nodes.items():
+        for (_, coords), op in root.closure(tiles).nodes:
             if not isinstance(op, Load) or op.bases is not None:
                 continue
             places = coordinates.access_places(op, coords)

@@ -88,24 +88,23 @@ class _Evaluations:
         self.is_repeated: set[Value] = set()
         self.roots: set[Value] = set()
         self._definitions = tiles.definitions
-        for number, (nest, depth) in enumerate(_nests(program.steps)):
-            for root in nest.roots:
-                nodes = root.closure(tiles).nodes
-                pairs = [
-                    (x, value) for (value, _), op in nodes.items() for x in op.operand_values()
-                ]
-                for operand, value in pairs:
-                    self.users.setdefault(operand, set()).add(value)
-                self.roots.update(value for value, _ in root.places())
-                kept = root.target if root.is_own_keep else None
-                made = {v: op for (v, _), op in nodes.items() if v is not kept}
-                for value in made:
-                    self.nests.setdefault(value, set()).add(number)
-                self.is_repeated.update(
-                    value
-                    for value, op in made.items()
-                    if space_of(value.tile.shape) != nest.layout.space or depth > depths[op]
-                )
+        nests = enumerate(_nests(program.steps))
+        for number, nest, depth, root in ((i, n, d, r) for i, (n, d) in nests for r in n.roots):
+            computed = {value: op for (value, _), op in root.closure(tiles).nodes}
+            self.roots.update(value for value, _ in root.places())
+            for value, op in computed.items():
+                if value not in self.nests:
+                    self.nests[value] = set()
+                    self._note_operands(value, op)
+            made = {v: op for v, op in computed.items() if not root.is_own_keep or v != root.target}
+            for value, op in made.items():
+                self.nests[value].add(number)
+                if space_of(value.tile.shape) != nest.layout.space or depth > depths[op]:
+                    self.is_repeated.add(value)
+
+    def _note_operands(self, value: Value, op: Operation) -> None:
+        for operand in op.operand_values():
+            self.users.setdefault(operand, set()).add(value)
 
     def users_behind_views(self, value: Value) -> set[Value]:
         """Tiles computed from a tile, directly or from a view of it; empty when a root uses it."""
@@ -141,12 +140,16 @@ def _is_worth_keeping(value: Value, tiles: VirtualTiles, *, is_repeated: bool) -
     op = tiles.definitions[value]
     if not space_of(value.tile.shape) or Trait.VIEW in op.traits:
         return False
-    closure = tiles.own_closure(own_place(value))
-    if any(tiles.is_expensive(node) for node in closure.nodes.values()):
-        return not isinstance(op, Load) or tiles.is_gather(op)
-    computed = [node for node in closure.nodes.values() if isinstance(node, Elementwise)]
-    floats = [node for node in computed if node.result.tile.dtype.is_float]
-    return (is_repeated and len(floats) > 1) or len(computed) >= _MANY_OPS
+    num_computed = num_floats = 0
+    for node in tiles.ops_behind(own_place(value)):
+        if tiles.is_expensive(node):
+            return not isinstance(op, Load) or tiles.is_gather(op)
+        num_computed += isinstance(node, Elementwise)
+        num_floats += isinstance(node, Elementwise) and node.result.tile.dtype.is_float
+        # Of unrolled code thousands may follow; only indices of loads are looked at to the end.
+        if num_computed >= _MANY_OPS and not isinstance(op, Load):
+            return True
+    return (is_repeated and num_floats > 1) or num_computed >= _MANY_OPS
 
 
 def _find_spills(

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place, may_conflict
+from tilesmith.analysis.memory_conflicts import Access, is_same_place, may_conflict
 from tilesmith.backends.cpu.loop_ir.statements import Form, Layout
 from tilesmith.backends.cpu.planning import coordinates
+from tilesmith.backends.cpu.planning.closures.closure import Closure
 from tilesmith.backends.cpu.planning.single_positions.single import Bounds
-from tilesmith.backends.cpu.planning.virtual_tiles import (
-    Closure,
-    VirtualTiles,
-    is_identity,
-    is_injective,
-)
+from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity, is_injective
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
@@ -209,23 +205,20 @@ class StepOrder:
         return any(root.is_own_keep and root.target is place[0] for root in step.roots)
 
     def _root_accesses(self, root: Root) -> list[Access]:
-        found: list[Access] = []
-        for place, op in root.closure(self._tiles).nodes.items():
+        found: dict[Operation, tuple[Access, ...]] = {}
+        for place, op in root.closure(self._tiles).nodes:
             if isinstance(op, Load):
-                found.extend(find_accesses(op, self._tiles.definitions))
-                self._moved.update(() if is_identity(place) else found[-1:])
-        if not root.is_keep:
-            found.extend(find_accesses(root.op, self._tiles.definitions))
-        elif root.target in self._program.spilled:
-            store = self._program.spilled[root.target]
-            found.extend(find_accesses(store, self._tiles.definitions))
-        return found
+                found[op] = found.get(op) or self._tiles.accesses(op)
+                self._moved.update(() if is_identity(place) else found[op][-1:])
+        last = root.op if root.target is None else self._program.spilled.get(root.target)
+        own = self._tiles.accesses(last) if last is not None else ()
+        return [access for accesses in (*found.values(), own) for access in accesses]
 
     def append_reading(self, step: Step, read: Iterable[Value], results: Iterable[Value]) -> None:
         """A step that reads whole tiles."""
         closure = self._tiles.join(list(map(coordinates.own_place, read)))
-        ops = [op for op in closure.nodes.values() if isinstance(op, Load)]
-        accesses = [access for op in ops for access in find_accesses(op, self._tiles.definitions)]
+        ops = dict.fromkeys(op for _, op in closure.nodes if isinstance(op, Load))
+        accesses = [access for op in ops for access in self._tiles.accesses(op)]
         self.append(step, accesses, results, closure.leaves)
 
     def _after_accesses(self, accesses: list[Access]) -> int:
@@ -287,7 +280,7 @@ def _choose_layout(root: Root, tiles: VirtualTiles, schedule: Schedule) -> Layou
 
 
 def _is_expensive(root: Root, tiles: VirtualTiles) -> bool:
-    return any(map(tiles.is_expensive, root.closure(tiles).nodes.values()))
+    return any(tiles.is_expensive(op) for _, op in root.closure(tiles).nodes)
 
 
 def _scores(root: Root, axis: int, tiles: VirtualTiles) -> tuple[int, int]:
@@ -297,7 +290,7 @@ def _scores(root: Root, axis: int, tiles: VirtualTiles) -> tuple[int, int]:
     """
     num_loops = len(root.space)
     scores = [0, 0]
-    for (_, coords), op in root.closure(tiles).nodes.items():
+    for (_, coords), op in root.closure(tiles).nodes:
         if isinstance(op, Load):
             places = coordinates.access_places(op, coords)
             is_partial = len(frozenset().union(*map(tiles.axes, places))) < num_loops

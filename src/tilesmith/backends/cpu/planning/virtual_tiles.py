@@ -6,11 +6,13 @@ other tiles are virtual: a loop nest computes their elements in registers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 
-from tilesmith.analysis.memory_conflicts import Access, is_same_place
+from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
+from tilesmith.backends.cpu.planning.closures.closure import Closure, Closures
 from tilesmith.dtypes import BF16, I8, I32
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
@@ -27,14 +29,6 @@ _SLOW_FUNCTIONS = frozenset({"div", "fmod", "mod", "floordiv", "truncdiv", "sqrt
 _INTEGER_DIVISIONS = frozenset({"fmod", "mod", "floordiv", "truncdiv"})
 
 
-@dataclass(frozen=True)
-class Closure:
-    """Everything computed for one element: virtual places with their ops, and stored places."""
-
-    nodes: Mapping[coordinates.Place, Operation]
-    leaves: Mapping[coordinates.Place, None]
-
-
 class VirtualTiles:
     """Answers questions about elements of one function's tiles."""
 
@@ -43,8 +37,9 @@ class VirtualTiles:
     ) -> None:
         self.definitions = definitions
         self.kept = frozenset(kept)
-        self._closures: dict[coordinates.Place, Closure] = {}
+        self._closures = Closures(definitions, self.is_stored)
         self._axes: dict[coordinates.Place, frozenset[int]] = {}
+        self._accesses: dict[Operation, tuple[Access, ...]] = {}
 
     def is_stored(self, value: Value) -> bool:
         """Whether the value lies in a register or buffer instead of being computed on demand."""
@@ -55,29 +50,29 @@ class VirtualTiles:
 
     def closure(self, place: coordinates.Place) -> Closure:
         """What is behind an element; just itself when it is stored."""
-        if self.is_stored(place[0]):
-            return Closure({}, {place: None})
-        return self.own_closure(place)
+        return self.join([place])
 
     def own_closure(self, place: coordinates.Place) -> Closure:
         """What is behind an element when it is computed, stored or not."""
-        found = self._closures.get(place)
-        if found is None:
-            op = self.definitions[place[0]]
-            found = self.join(coordinates.operands_at(op, place[1]))
-            found = Closure({**found.nodes, place: op}, found.leaves)
-            self._closures[place] = found
-        return found
+        if not self.is_stored(place[0]):
+            return self.join([place])
+        op = self.definitions[place[0]]
+        behind = self.join(coordinates.operands_at(op, place[1]))
+        return Closure((*behind.nodes, (place, op)), behind.leaves)
 
     def join(self, places: Collection[coordinates.Place]) -> Closure:
-        """What is behind several elements, operands before their users."""
-        nodes: dict[coordinates.Place, Operation] = {}
-        leaves: dict[coordinates.Place, None] = {}
-        for place in places:
-            part = self.closure(place)
-            nodes.update(part.nodes)
-            leaves.update(part.leaves)
-        return Closure(nodes, leaves)
+        """What is behind several elements."""
+        return self._closures.of(places)
+
+    def ops_behind(self, place: coordinates.Place) -> Iterator[Operation]:
+        """The ops of what is behind a virtual element, users before what they use."""
+        return self._closures.ops_behind(place)
+
+    def accesses(self, op: Operation) -> tuple[Access, ...]:
+        """What an op touches, as new objects; indices are only looked at once."""
+        if op not in self._accesses:
+            self._accesses[op] = find_accesses(op, self.definitions)
+        return tuple(map(copy, self._accesses[op]))
 
     def axes(self, place: coordinates.Place) -> frozenset[int]:
         """The loops an element changes with."""
@@ -274,4 +269,4 @@ def is_update(load: Access, store: Access, tiles: VirtualTiles) -> bool:
         return False
     place = coordinates.own_place(op.value)
     nodes = tiles.join([place, *coordinates.access_places(op, place[1])]).nodes
-    return all(is_identity(read) for read, node in nodes.items() if node is load.op)
+    return all(is_identity(read) for read, node in nodes if node is load.op)

@@ -1,7 +1,7 @@
 """Schedules of matrix products: the tile that a small time model likes best, then a deep pipeline.
 
-The model: a multiprocessor works on one tile at a time, at the speed of its matrix units or of the
-traffic of the tile's sides, whichever is slower; all tiles take as many waves as they need.
+The model: a multiprocessor works at the speed of its matrix units or of the traffic of a tile's
+sides, whichever is slower; all tiles take as many waves as they need.
 Constants are of an H200 (bf16, K from 512 to 8192: within 10% of measured times); the ratio of the
 two decides, and it is much the same on other GPUs. Long products go through the copy engine.
 """
@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Any
 
+from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
@@ -23,33 +23,12 @@ from tilesmith.schedule.space.sizes import power_of_2_floor
 from tilesmith.targets import Target
 
 LEAST_K = 256
-LEAST_WORK = 7 << 30
-"""Multiply-adds: 20 us or so. Shorter kernels would wait for the host to describe tensors."""
-LEAST_AREA = 64 * 128
+LEAST_WORK = 3 << 30
+"""Multiply-adds: 18 us or so, as long as the host takes to describe tensors and to launch."""
 
 
-@dataclass(frozen=True)
-class _Pipeline:
-    """What was measured best for tiles of one area."""
-
-    block_k: int
-    num_stages: int
-    num_warps: int
-    parts: int | None
-    """In how many parts a tile is stored."""
-
-
-_LARGE = _Pipeline(64, 4, 8, 2)
-_MEDIUM, _MEDIUM_ALONE = _Pipeline(64, 5, 8, 2), _Pipeline(64, 5, 4, None)
-_SMALL, _SMALL_ALONE = _Pipeline(128, 4, 4, 2), _Pipeline(128, 4, 4, None)
-
-
-def is_long(fact: MatmulFact) -> bool:
-    """Whether a product takes long enough for this form."""
-    return _multiply_adds(fact) >= LEAST_WORK
-
-
-def _multiply_adds(fact: MatmulFact) -> int:
+def multiply_adds(fact: MatmulFact) -> int:
+    """Of the whole product."""
     return prod(axis.extent_or(4096) for axis in fact.axes)
 
 
@@ -63,34 +42,23 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     assert fact.n.block is not None
     assert fact.k.block is not None
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
-    if area < LEAST_AREA:
+    if area < measured.LEAST_AREA:
         return []
-    # A tile as large as it can be leaves in parts even where it is a program's only one.
-    is_fused = num_tiles > kernel.target.num_sms or area >= 128 * 256
-    pipeline = _pipeline(area, is_fused=is_fused)
-    options: dict[str, Any] = {
-        **seed.options,
-        **copied(kernel, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)),
-        **({"epilogue_subtile": pipeline.parts} if pipeline.parts else {}),
-        **(in_one_loop(kernel) if is_fused else {}),
-    }
+    pipeline = measured.pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
+    loop = {"epilogue_subtile": pipeline.parts, **in_one_loop(kernel)} if pipeline.parts else {}
     through = replace(
         seed,
         blocks={**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)},
         num_warps=pipeline.num_warps,
         num_stages=pipeline.num_stages,
-        l2_grouping=8 if is_fused else seed.l2_grouping,
-        options=options,
+        l2_grouping=pipeline.grouping or seed.l2_grouping,
+        options={
+            **seed.options,
+            **copied(kernel, lambda fact: fact.kind == "store" or bool(fact.purpose.sides)),
+            **loop,
+        },
     )
     return [through, replace(through, num_stages=through.num_stages - 1)]
-
-
-def _pipeline(area: int, *, is_fused: bool) -> _Pipeline:
-    if area >= 128 * 256:
-        return _LARGE
-    if area >= 128 * 128:
-        return _MEDIUM if is_fused else _MEDIUM_ALONE
-    return _SMALL if is_fused else _SMALL_ALONE
 
 
 def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
@@ -112,8 +80,9 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
 
 NS_PER_PRODUCT = 3.6e-4
 """Time of a tile for each step of K: matrix units, per element of the tile ..."""
-NS_PER_SIDE = 0.0245
-"""... and traffic, per row and column."""
+NS_PER_SIDE, NS_PER_LATE_SIDE = 0.018, 0.0245
+"""... and traffic, per row and column; more for single elements, and for tiles that one program
+walks one by one."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +98,12 @@ class _TileLimits:
     least_side: int = 64
     eight_warps_from: int = 16384
     num_warps: int = 4
+    ns_per_side: float = NS_PER_SIDE
 
 
-def _tile_limits(target: Target, fact: MatmulFact) -> _TileLimits:
+def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
+    target = kernel.target
+    operands = [item for item in kernel.facts.accesses if item.purpose.sides]
     if not fact.uses_tensor_cores:
         # Each thread multiplies its own elements and K is unrolled, so tiles must be small.
         return _TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
@@ -141,7 +113,18 @@ def _tile_limits(target: Target, fact: MatmulFact) -> _TileLimits:
         # Asynchronous products of tf32 must turn one operand around; two warps use the older
         # instructions, at more than twice the speed.
         return _TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
-    return _TileLimits() if target.capability >= 90 else _TileLimits(128, 128, 64, 4, 5)
+    if target.capability < 90:
+        return _TileLimits(128, 128, 64, 4, 5)
+    if any(not item.is_aligned for item in operands):
+        # Single halves come through registers. ms with tiles of 128x128 (4 warps) / 64x128:
+        # 2999x3001x3003 0.381 / 0.330; 5001x1000x1001 0.062 (0.077) / 0.074; 3333x2222x1111 0.143
+        # (0.108) / 0.160.
+        if all(item.vector_width == 1 for item in operands):
+            return _TileLimits(64, 128, 64, 4, 4)
+        least = 16384 if any(item.is_aligned for item in operands) else 1 << 20
+        return _TileLimits(128, 128, 64, 4, 3, 64, least, ns_per_side=NS_PER_LATE_SIDE)
+    is_paired = measured.is_busy(kernel, fact) and _is_copyable(kernel, fact)
+    return _TileLimits(max_n=128) if is_paired else _TileLimits()
 
 
 @dataclass(frozen=True)
@@ -185,18 +168,20 @@ class _Problem:
         # For each step of K.
         walked = self.num_walked(bm, bn)
         waves = walked * -(-self.num_tiles(bm, bn) // (walked * self.target.num_sms))
-        return waves * max(NS_PER_PRODUCT * bm * bn, NS_PER_SIDE * (bm + bn))
+        per_side = NS_PER_LATE_SIDE if walked > 1 else self.limits.ns_per_side
+        return waves * max(NS_PER_PRODUCT * bm * bn, per_side * (bm + bn))
 
     def best_tile(self) -> tuple[int, int]:
-        """The sides with the least modelled time; of equals the one with fewer, wider tiles."""
+        """Sides with the least modelled time, or 2% more: of these few, square and wide ones."""
         limits = self.limits
         area = limits.max_m * limits.max_n // self.accumulators
         rows = self.sides(self.fact.m, self.m, limits.max_m)
         columns = self.sides(self.fact.n, self.n, limits.max_n)
         tiles = [tile for tile in product(rows, columns) if tile[0] * tile[1] <= area]
         tiles = tiles or [(rows[0], columns[0])]
-        best = min(tiles, key=lambda tile: (self.time(*tile), -tile[0] * tile[1], -tile[1]))
-        return self._spread(*best)
+        least = 1.02 * min(self.time(*tile) for tile in tiles)
+        fast = [tile for tile in tiles if self.time(*tile) <= least]
+        return self._spread(*min(fast, key=lambda tile: (-prod(tile), sum(tile), -tile[1])))
 
     def _spread(self, bm: int, bn: int) -> tuple[int, int]:
         """Narrower tiles where few programs would leave most of the device idle.
@@ -261,7 +246,7 @@ def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
     tiles = {(item.m.dim, item.n.dim, item.text) for item in kernel.facts.matmuls}
     return _Problem(
         fact=fact,
-        limits=_tile_limits(kernel.target, fact),
+        limits=_tile_limits(kernel, fact),
         target=kernel.target,
         programs=kernel.programs((fact.m.block, fact.n.block)),
         m=fact.m.extent_or(4096),
@@ -274,7 +259,7 @@ def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
 
 def main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:
     """The product with the most multiply-adds."""
-    return max(facts, key=_multiply_adds)
+    return max(facts, key=multiply_adds)
 
 
 def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -283,13 +268,14 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     if not facts:
         return []
     problem = _problem(kernel, main_product(facts))
+    words = measured.word_seeds(kernel, problem.fact)
     bm, bn = problem.best_tile()
     best = _seed(kernel, problem, bm, bn)
     copied = _copied_seeds(kernel, best, problem.num_tiles(bm, bn))
     seeds = [best, *copied, *_variants(kernel, problem, best)]
-    if is_long(problem.fact):
+    if multiply_adds(problem.fact) >= LEAST_WORK:
         seeds = [*copied, best, *seeds[1 + len(copied) :]]
-    return [_with_splits(kernel, problem, seed) for seed in seeds]
+    return [_with_splits(kernel, problem, seed) for seed in (*words, *seeds)]
 
 
 def _with_splits(kernel: TargetedKernel, problem: _Problem, seed: GpuSeed) -> GpuSeed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from math import prod
 
+from tilesmith.backends.triton.heuristics.measured.tiles import only_loads, unrolled
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
@@ -96,7 +97,8 @@ def _thread_rows_seed(kernel: TargetedKernel, fact: ReductionFact, width: int) -
         return None
     share = power_of_2_floor(prod(map(kernel.extent, own)) / kernel.target.num_sms)
     rows = max(kernel.target.warp_size, min(THREAD_ROWS, share))
-    return GpuSeed({own[-1]: rows}, rows // kernel.target.warp_size)
+    options = unrolled(kernel, lambda loop: any(block in walked for block in loop.blocks), 2)
+    return GpuSeed({own[-1]: rows}, rows // kernel.target.warp_size, options=options)
 
 
 def _is_alone(kernel: TargetedKernel) -> bool:
@@ -359,4 +361,5 @@ def _largest(kernel: TargetedKernel) -> list[AccessFact]:
 
 def _seed(kernel: TargetedKernel, fact: PointwiseFact, elements: int) -> GpuSeed:
     blocks = spread_elements(kernel, elements)
-    return GpuSeed(blocks, _pointwise_warps(fact, elements * max(1, fact.slab)))
+    warps = _pointwise_warps(fact, elements * max(1, fact.slab))
+    return GpuSeed(blocks, warps, options=unrolled(kernel, only_loads, 4))

@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tilesmith.backends.triton.heuristics.matmul import is_long
+from tilesmith.backends.triton.heuristics.matmul import multiply_adds
+from tilesmith.backends.triton.heuristics.measured.tiles import (
+    LARGE_WORDS,
+    LOW_WORDS,
+    NARROW_WORDS,
+    TILES_OF_WORDS,
+    Tile,
+)
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.schedule.facts.accesses import AccessFact
@@ -120,8 +127,6 @@ def plain_seeds(seeds: Sequence[GpuSeed]) -> list[GpuSeed]:
     return plain or list(seeds)
 
 
-Tile = tuple[int, int, int, int, int]
-"""Rows, columns and depth of a product, warps and stages."""
 ELEMENTS_PER_THREAD = 64
 """Of the rows that a program has at a time."""
 MOST_ROWS = 16
@@ -133,16 +138,8 @@ SMALL, SHALLOW = (64, 128, 128, 4, 4), (64, 128, 64, 4, 3)
 bf16 on an H200, ms: 131072x3072x2048 WIDE 2.74, LARGE 2.68; 1024x4096x1024 WIDE 0.041, SMALL
 0.0234, SHALLOW 0.036; 1024x512x2048 0.0150, 0.0178, 0.0142; 2048x512x1024 0.0155, 0.0184, 0.0149.
 """
-DEEP, SHORT = 3072, 1024
-LOW_WORDS, LARGE_WORDS, NARROW_WORDS = (32, 128, 32, 4, 3), (64, 128, 64, 8, 3), (64, 64, 32, 4, 3)
-"""The same of words, whose programs should be many where contractions are short.
-
-fp32 on an H200, ms in this order: 1024^3 0.0642, 0.0637, 0.0615; 2048^3 0.52, 0.409, 0.413;
-131072x512x2048 6.44, 7.05, 6.56. The best of those whose operands went through the copy engine
-were 1 to 2% faster with Triton 3.6; 3.7 makes them spill.
-"""
+DEEP, SHORT, LONG_WORK = 3072, 1024, 7 << 30
 TILES: tuple[Tile, ...] = (WIDE, LARGE, (64, 256, 32, 4, 4))
-TILES_OF_WORDS: tuple[Tile, ...] = (NARROW_WORDS, LOW_WORDS)
 """Of products whose panels are reduced by the last program.
 
 Two programs of the first share a multiprocessor: one multiplies while the other moves rows.
@@ -248,7 +245,7 @@ def _num_rows(kernel: TargetedKernel, num_warps: int) -> int:
 
 
 def _is_long_half(fact: MatmulFact) -> bool:
-    return fact.itemsize == 2 and is_long(fact)
+    return fact.itemsize == 2 and multiply_adds(fact) >= LONG_WORK
 
 
 def _copied_operands(kernel: TargetedKernel, *, with_results: bool = False) -> dict[str, Any]:

@@ -113,8 +113,9 @@ ASYNCHRONOUS_SHARE = 0.95
 OLDER_SHARE_HOPPER = 0.62
 """Of the rate of Hopper's own instructions, for those that read registers."""
 OLDER_SHARE_BLACKWELL = 0.3
-TURNED_SHARE = 0.3
-"""Where an operand must be turned around first (measured for tf32 on an H200)."""
+TURNED_SHARE, REGISTER_SHARE = 0.3, 0.8
+"""Where an operand must be turned around first: in shared memory (where copies of single elements
+have put it in order, too), and on its way from there to registers (tf32 on an H200)."""
 SPREAD_SHARE = 0.25
 """Where warps share the rows of a computed operand, which then goes through shared memory."""
 EXACT_SHARE = 0.85
@@ -145,7 +146,7 @@ class ProductModel:
         size = max(lhs.dtype.itemsize, rhs.dtype.itemsize)
         if self.pipeline.is_asynchronous(product, launch):
             moved = self._asynchronous_bytes(rows, columns, launch.num_warps) * depth * size
-            share = ASYNCHRONOUS_SHARE * (TURNED_SHARE if self._must_turn(product, size) else 1.0)
+            share = ASYNCHRONOUS_SHARE * self._turning_share(product, size, launch.descriptors)
             if product.lhs.load is None and launch.num_warps > max(4, rows // 16):
                 share *= SPREAD_SHARE
         else:
@@ -165,15 +166,15 @@ class ProductModel:
             share = OLDER_SHARE_HOPPER if is_hopper else OLDER_SHARE_BLACKWELL
         return share * min(1.0, resident_warps / WARPS_TO_FEED)
 
-    def _must_turn(self, product: Product, itemsize: int) -> bool:
-        """Only 16-bit operands may lie along their free axis."""
-        if itemsize == 2 or self.target.capability >= 100:
-            return False
-        contracted = product.dot.lhs.tile.shape[-1]
-        return any(
-            operand.along is not None and operand.along != contracted
-            for operand in (product.lhs, product.rhs)
-        )
+    def _turning_share(self, product: Product, itemsize: int, descriptors: frozenset[int]) -> float:
+        """Only 16-bit operands may lie along their free axis; a right one of tf32 is turned."""
+        lhs, rhs, contracted = product.lhs.along, product.rhs, product.dot.lhs.tile.shape[-1]
+        is_ordered = {lhs, rhs.along} <= {None, contracted}
+        if itemsize == 2 or self.target.capability >= 100 or is_ordered:
+            return 1.0
+        is_right = lhs == contracted and product.dot.precision == "tf32"
+        is_copied = rhs.load is not None and rhs.load.slot in descriptors
+        return REGISTER_SHARE if is_right and is_copied else TURNED_SHARE
 
     @staticmethod
     def _asynchronous_bytes(rows: int, columns: int, num_warps: int) -> float:

@@ -1,0 +1,1 @@
+"""What is behind an element, also of code with thousands of ops."""

@@ -1,0 +1,1 @@
+"""What an H200 was measured to like: tiles, pipelines, turns that run together."""

@@ -1,0 +1,210 @@
+"""Tiles of fp32 products by matrix units, pipelines of 16-bit ones, turns that run together.
+
+For fp32 on Hopper what decides is how operands reach the units (``turning.py``), and that there is
+more than one program: one waits for its operands while another multiplies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import inf, prod
+
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
+from tilesmith.backends.triton.turned_products.turning import BLACKWELL, HOPPER
+from tilesmith.ir.operation import Trait
+from tilesmith.ir.ops.memory import Load
+from tilesmith.ir.traversal import walk
+from tilesmith.schedule.facts.outline import AnyLoop
+from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.facts.work import TRANSCENDENTAL
+from tilesmith.schedule.rules import TargetedKernel
+
+Tile = tuple[int, int, int, int, int]
+"""Rows, columns and depth of a product, warps and stages."""
+LOW_WORDS, LARGE_WORDS, NARROW_WORDS = (32, 128, 32, 4, 3), (64, 128, 64, 8, 3), (64, 64, 32, 4, 3)
+"""Tiles of words that programs keep, which should be many where contractions are short.
+
+fp32 on an H200, ms in this order: 1024^3 0.0642, 0.0637, 0.0615; 2048^3 0.52, 0.409, 0.413;
+131072x512x2048 6.44, 7.05, 6.56. The best of those whose operands went through the copy engine
+were 1 to 2% faster with Triton 3.6; 3.7 makes them spill.
+"""
+TILES_OF_WORDS: tuple[Tile, ...] = (NARROW_WORDS, LOW_WORDS)
+"""Of products whose panels are reduced by the last program."""
+
+GROUPING = 4
+"""Rows of tiles that run together: a few percent faster than 1 in all rows that were measured."""
+LEAST_SIDE, LEAST_DEPTH = 64, 128
+LEAST_WORK = 3 << 30
+"""Multiply-adds of 20 us or so: shorter kernels would wait for the host to describe tensors."""
+
+
+@dataclass(frozen=True)
+class _Rung:
+    """A tile, and how fast its elements are computed beside those of the first of its ladder."""
+
+    tile: Tile
+    speed: float = 1.0
+    least_programs: float = 0.0
+    """For each multiprocessor."""
+    is_copied: bool = False
+    """Whether operands come through the copy engine; they have to where they are turned."""
+
+
+LADDERS: Mapping[str, tuple[_Rung, ...]] = {
+    # 4096^3, 2048^3, 1536^3, 1024^3 on an H200, ms: the first 2.28, 0.287, 0.24, -; the second
+    # 2.24, 0.299, 0.147, 0.048; cuBLAS without tf32 2.69, 0.343, 0.191, 0.065.
+    "tf32x3": (_Rung((256, 64, 32, 8, 3), is_copied=True), _Rung((128, 32, 32, 4, 3), 0.95)),
+    # Operands along the sum. 4096^3, 2048^3: 0.372, 0.051; the second 0.406, 0.050; cuBLAS 0.363,
+    # 0.050; by the older instructions 0.789.
+    "along": (
+        _Rung((128, 256, 32, 8, 3), is_copied=True),
+        _Rung((128, 128, 32, 4, 3), 0.93, is_copied=True),
+        _Rung((128, 64, 32, 4, 4), 0.8),
+    ),
+    # Products of transposes. 4096^3, 2048^3, 1536^3: 0.442, 0.058, 0.043; the second 0.466, 0.061,
+    # 0.047; by the older instructions 0.70, 0.095, 0.064; cuBLAS 0.374, 0.052, 0.041.
+    "turned": (
+        _Rung((256, 64, 32, 4, 3), is_copied=True),
+        _Rung((128, 128, 32, 4, 3), 0.95, is_copied=True),
+        _Rung((128, 64, 32, 4, 4), 0.75, is_copied=True),
+    ),
+    # Other orders, and short kernels: the older instructions. 1024^3: 0.026, 0.020; cuBLAS 0.017.
+    "older": (_Rung((128, 64, 32, 2, 4), least_programs=1.5), _Rung((64, 64, 32, 2, 4), 0.85)),
+}
+"""Tiles of fp32 on Hopper by how operands reach the units, the largest first."""
+
+
+def word_seeds(kernel: TargetedKernel, fact: MatmulFact) -> list[GpuSeed]:
+    """Seeds of a product of fp32 by matrix units whose sides are free; else nothing."""
+    if not _is_free(kernel, fact):
+        return []
+    ladder = LADDERS[_kind(kernel, fact)]
+    ranked = sorted(ladder, key=lambda rung: _time(kernel, fact, rung))
+    return [_seed(kernel, fact, rung) for rung in ranked]
+
+
+def _is_free(kernel: TargetedKernel, fact: MatmulFact) -> bool:
+    """Whether this is the only product, of a grid that it shares with no loop but that over K."""
+    target = kernel.target
+    is_hopper = target.kind == "cuda" and HOPPER <= target.capability < BLACKWELL
+    is_word = fact.lhs_dtype.bits == fact.rhs_dtype.bits == 32 and fact.uses_tensor_cores
+    stepped = {block for loop in kernel.outline.loops for block in loop.blocks}
+    tuned = set(kernel.entries.blocks)
+    are_tuned = {fact.m.block, fact.n.block} <= tuned - stepped and fact.k.block in tuned
+    sides = ((fact.m, LEAST_SIDE), (fact.n, LEAST_SIDE), (fact.k, LEAST_DEPTH))
+    is_large = all(axis.extent_or(least) >= least for axis, least in sides)
+    return is_hopper and is_word and are_tuned and is_large and len(kernel.facts.matmuls) == 1
+
+
+def _kind(kernel: TargetedKernel, fact: MatmulFact) -> str:
+    """How operands reach the units: by the axes that run along memory."""
+    if fact.precision != "tf32":
+        return "tf32x3"
+    loads = [item for item in kernel.facts.accesses if item.kind == "load" and item.purpose.sides]
+    along = {side: item.contiguous_dim for item in loads for side in item.purpose.sides}
+    is_long = prod(axis.extent_or(4096) for axis in fact.axes) >= LEAST_WORK
+    can_turn = is_long and all(item.fits_descriptor for item in loads)
+    if along.get("lhs") != fact.k.dim or along.get("rhs") not in (fact.k.dim, fact.n.dim):
+        return "older"
+    return "along" if along["rhs"] == fact.k.dim else "turned" if can_turn else "older"
+
+
+def _time(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> float:
+    """Of all waves, in elements of the first rung; endless where programs are too few."""
+    bm, bn, *_ = rung.tile
+    tiles = -(-fact.m.extent_or(4096) // bm) * -(-fact.n.extent_or(4096) // bn)
+    programs = kernel.programs((fact.m.block, fact.n.block)) * tiles
+    if programs < rung.least_programs * kernel.target.num_sms:
+        return inf
+    return -(-programs // kernel.target.num_sms) * bm * bn / rung.speed
+
+
+def _seed(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> GpuSeed:
+    bm, bn, bk, warps, stages = rung.tile
+    is_copied = rung.is_copied and kernel.target.has_tensor_descriptors
+    options = copied(kernel, lambda item: bool(item.purpose.sides)) if is_copied else {}
+    blocks = sized((fact.m, bm), (fact.n, bn), (fact.k, bk))
+    fastest = (fact.m.block, fact.n.block)
+    return GpuSeed(blocks, warps, stages, GROUPING, options=options, fastest=fastest)
+
+
+LEAST_AREA = 64 * 128
+SECTOR_BYTES = 32
+"""What the shared cache moves at once."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What was measured best for tiles of one area."""
+
+    block_k: int
+    num_stages: int
+    num_warps: int
+    parts: int | None = None
+    """In how many parts a tile is stored; programs then walk several tiles in one loop."""
+    grouping: int | None = None
+
+
+# Milliseconds are of an H200.
+_LARGE = Pipeline(64, 4, 8, 2, 8)
+_MEDIUM, _MEDIUM_ALONE = Pipeline(64, 5, 8, 2, 8), Pipeline(64, 5, 4)
+_MEDIUM_SHORT = Pipeline(64, 4, 4, 2, 8)
+"""For few steps of K: 20120x512x1536 0.0575, by _MEDIUM 0.0599. But 3072^3 0.0948, 0.0909."""
+_SMALL_ALONE = Pipeline(128, 4, 4)
+_PAIRED, _SMALL_PAIRED = Pipeline(64, 3, 4, None, 8), Pipeline(64, 3, 4, None, 4)
+"""Two programs fit a multiprocessor: one finishes its tile while the other multiplies.
+
+1536^3 in tiles of 64x128 0.0185 (with four stages 0.0198), in those of 128x256 0.0217;
+8192x4096x16384 and gelu 1.79, by _LARGE 1.90.
+"""
+SHORT, LONG = 1024, 4096
+"""Steps of K that are few, and that are enough for pairs to pay."""
+LONGEST_PER_FUNCTION = 8192
+"""Steps of K for each transcendental function of an element, where the functions still show."""
+
+
+def pipeline_of(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more: bool) -> Pipeline:
+    """By the area of a tile, and whether there are more of them than multiprocessors."""
+    if area >= 128 * 256:
+        # A tile as large as it can be leaves in parts even where it is a program's only one. Rows
+        # that begin anywhere arrive late, and the fourth stage does not pay: 4000x3000x5000 0.2325,
+        # with three 0.2240.
+        moved = [item for item in kernel.facts.accesses if item.fits_descriptor]
+        strides = [(s, item.dtype.itemsize) for item in moved for s in item.strides if s != 1]
+        is_late = any(isinstance(s, int) and s * size % SECTOR_BYTES for s, size in strides)
+        return replace(_LARGE, num_stages=4 - is_late)
+    if area <= LEAST_AREA:
+        return _SMALL_PAIRED if has_more else _SMALL_ALONE
+    if not has_more:
+        return _MEDIUM_ALONE
+    if is_busy(kernel, fact):
+        return _PAIRED if fact.k.extent_or(LONG) >= LONG else _MEDIUM
+    return _MEDIUM_SHORT if fact.k.extent_or(SHORT) < SHORT else _MEDIUM
+
+
+def is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
+    """Whether what follows the products takes long beside them: functions such as ``erf``."""
+    functions = kernel.facts.work.total(TRANSCENDENTAL) or 0.0
+    elements = fact.m.extent_or(4096) * fact.n.extent_or(4096)
+    return functions / elements * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
+
+
+def unrolled(
+    kernel: TargetedKernel, is_wanted: Callable[[AnyLoop], bool], turns: int
+) -> dict[str, list[int]]:
+    """The option that runs turns of some loops together: their loads are in flight together.
+
+    On an H200, ms without / so: nearest of 512 centres for 131072x64, two turns, 1.00 / 0.83; a
+    triangular solve of 64x64 for 4096 columns, four turns of its inner loop, 0.111 / 0.081.
+    """
+    entries = kernel.entries.ranges
+    wanted = [not item.is_persistent_loop and is_wanted(item.loop) for item in entries]
+    return {"range_unroll_factors": [turns * wish for wish in wanted]} if any(wanted) else {}
+
+
+def only_loads(loop: AnyLoop) -> bool:
+    """Whether a loop counts through indices, loads by them and adds up, and does nothing else."""
+    ops = list(walk(loop.body))
+    is_plain = not any(loop.blocks) and any(isinstance(op, Load) for op in ops)
+    return is_plain and all(Trait.WRITES not in op.traits and not op.regions() for op in ops)

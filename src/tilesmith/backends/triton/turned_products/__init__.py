@@ -1,0 +1,1 @@
+"""Products that read operands from registers: turned for it, and waited for."""
