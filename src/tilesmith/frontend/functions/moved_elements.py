@@ -32,7 +32,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.emission import select as select_lanes
 from tilesmith.frontend.tracing.tracer import current_tracer
-from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.frontend.tracing.values import TileValue, size_of_dim
 from tilesmith.ir.types import ONE, Dim, Shape
 
 _moved_size = partial(constant_size, error=errors.UnsupportedIndexRemapping)
@@ -126,8 +126,8 @@ def flip(x: TileValue, *axes: Any, dims: Any = None) -> TileValue:
     """``torch.flip``: axes from their end to their beginning."""
     for dim in one_by_one(axes if dims is None else (dims,)):
         axis = resolve_axis(x, dim, "flip")
-        size = _moved_size(x, axis, "torch.flip")
-        if size > 1:
+        size = _row_size(x, axis, "torch.flip")
+        if not isinstance(size, int) or size > 1:
             x = gather(x, apply("sub", size - 1, positions_in(x.tile.shape, axis)), axis)
     return x
 
@@ -140,11 +140,21 @@ def roll(x: TileValue, shifts: Any, dims: Any = None) -> TileValue:
     given = zip(*([v] if isinstance(v, int) else list(v) for v in (shifts, dims)))
     for shift, dim in given:
         axis = resolve_axis(x, dim, "roll")
-        size = _moved_size(x, axis, "torch.roll")
-        if size and shift % size:
-            moved = apply("add", positions_in(x.tile.shape, axis), size - shift % size)
+        size = _row_size(x, axis, "torch.roll")
+        by = shift % (size or 1) if isinstance(size, int) else shift
+        if by:
+            offset = size - by if isinstance(size, int) else -by
+            moved = apply("add", positions_in(x.tile.shape, axis), offset)
             x = gather(x, apply("mod", moved, size), axis)
     return x
+
+
+def _row_size(x: TileValue, axis: int, function: str) -> Any:
+    """The size of an axis of which all elements are here: a number, or a runtime size."""
+    dim = x.tile.shape[axis]
+    if dim.symbol in current_tracer(function).sizes:
+        return size_of_dim(dim)
+    return _moved_size(x, axis, function)
 
 
 def pad(x: TileValue, pad: Any, mode: str = "constant", value: Any = None) -> TileValue:
