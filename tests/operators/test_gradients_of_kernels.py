@@ -6,6 +6,7 @@ import gc
 import weakref
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -382,3 +383,19 @@ def test_operators_of_derived_kernels_have_names_of_their_own():
     backward = kernel._derived(kernel.bind((x,))).kernel
     other = backward.operator((x, torch.softmax(x, 1))).definition._name
     assert name != other
+
+
+@pytest.mark.parametrize("is_derived", [False, True], ids=["registered", "derived"])
+def test_numbers_of_numpy_are_numbers(is_derived: bool):
+    kernel = kernels.fresh(kernels.scale)
+    if not is_derived:
+        kernel.register_backward(
+            lambda ctx, grad: (grad * ctx.factor, None),
+            setup_context=lambda ctx, args, result: setattr(ctx, "factor", args[1]),
+        )
+    x = torch.randn(6, requires_grad=True)
+    for factor in (numpy.float32(2.0), numpy.float32(3.0), numpy.int64(4), 5.0):
+        out = kernel(x, factor)
+        torch.testing.assert_close(out, x * float(factor))
+        (found,) = torch.autograd.grad(out.sum(), x)
+        torch.testing.assert_close(found, torch.full((6,), float(factor)))

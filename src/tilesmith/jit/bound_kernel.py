@@ -83,7 +83,9 @@ class BoundKernel(DescribedBoundKernel, CompiledKernel):
         def call(*args: Any) -> Any:
             if self._active is None:
                 self.ensure_config_exists(args)
-            return wrapped(self._active)(*args)
+            is_whole = len(args) == len(self.definition.parameters)
+            complete = args if is_whole else self.definition.arguments.complete(args)
+            return wrapped(self._active)(*complete)
 
         return call
 

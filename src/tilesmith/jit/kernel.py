@@ -155,14 +155,14 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         # Arguments of types that are new, or at least rare, or of another form.
         if find_tracer() is not None:
             raise errors.NestedKernelCallsNotSupported(function=self.name)
+        args = self.definition.arguments.plain_numbers(args)
         recorded = self._recorded_call(args)
         return observe(self.name, self.call_plainly, args) if recorded is None else recorded()
 
     @override
-    def _bound_alone(self, args: tuple[Any, ...]) -> BoundKernel | None:
-        return self._bound(args) if self.staged is None else None
-
-    def _bound(self, args: tuple[Any, ...]) -> BoundKernel:
+    def _bound_alone(self, args: tuple[Any, ...]) -> Any:
+        if self.staged is not None:
+            return None
         with self._lock:
             bound = self._find(args, None) or self._bind_new(args, None, is_called=True)
             self._finder.add(args)
@@ -173,13 +173,10 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         found = self._finder.find(*args)
         if found is not None:
             return found.call(*args)
-        plain = self.definition.arguments.plain_numbers(args)
-        if plain is not args:
-            return self.call_plainly(plain)
         if self.staged is not None:
             return self.staged.call(args)
         try:
-            bound = self._bound(args)
+            bound = self._bound_alone(args)
         except HostReturnedError:
             return _run_host_alone(self.definition, args)
         return bound.call(*args)
