@@ -34,6 +34,13 @@ def row_sums(
     return {"out": out, "sums": sums, "x": x, "is_doubled": is_doubled}
 
 
+def only_numbers(x: torch.Tensor, factor: int) -> tuple[int, float]:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * factor
+    return factor * 2, 0.5
+
+
 def add_in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     for tile in hl.tile(x.numel()):
         x[tile] = x[tile] + y[tile]

@@ -100,6 +100,13 @@ def test_dicts_optional_tensors_flags_and_types(make: Any, backend: str, bias: A
         assert flag is True
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_results_may_be_numbers_only(make: Any, requires_grad: bool):
+    kernel = make(kernels.only_numbers, torch.randn(8), 21)
+    compiled = torch.compile(lambda x: kernel(x, 21), backend="aot_eager", fullgraph=True)
+    assert compiled(torch.randn(8, requires_grad=requires_grad)) == (42, 0.5)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_it_writes_is_changed(make: Any, backend: str):
     kernel = make(kernels.add_in_place, torch.randn(8), torch.randn(8))

@@ -60,7 +60,7 @@ class KernelOperator:
             self.gradient = DerivedOperator(kernel, f"{name}_backward", structure, self)
         if self.gradient is not None and written:
             self._functional = FunctionalOperator(self, f"{name}_functional", self.gradient)
-        elif self.gradient is not None:
+        elif self.gradient is not None and outline.num_new:
             save = self.gradient.save
             self.definition.register_autograd(self.gradient.backward, setup_context=save)
 

@@ -209,8 +209,8 @@ def _emit_assert(emitter: Emitter, op: Assert) -> None:
 
 
 def _emit_breakpoint(emitter: Emitter, op: Breakpoint) -> None:
-    """A GPU cannot stop in a debugger."""
-    raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)
+    """For Triton's interpreter: traces for a device have no breakpoints."""
+    emitter.writer.statement("breakpoint", [])
 
 
 RULES: Rules = {
