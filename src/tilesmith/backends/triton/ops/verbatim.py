@@ -11,7 +11,6 @@ from textwrap import dedent
 
 from typing_extensions import override
 
-import tilesmith.exc as errors
 from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, names_bound, triton_dtype
