@@ -16,6 +16,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/compiler": (7, 1_250),
     "tilesmith/diagnostics": (9, 1_750),
     "tilesmith/frontend": (54, 12_600),
+    "tilesmith/frontend/packed": (2, 100),
     "tilesmith/frontend/source/rewriting": (5, 650),
     "tilesmith/gradients": (27, 5_900),
     "tilesmith/interpreter": (10, 2_050),

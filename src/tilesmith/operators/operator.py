@@ -126,29 +126,22 @@ class KernelOperator:
         """One value for each leaf, from one for each parameter of the kernel."""
         return tuple(self._structure.leaf_values(values))
 
-    def _returned(self, made: list[torch.Tensor]) -> Any:
-        if self.outline.num_new == 0:
-            return None
-        return made[0] if self.outline.num_new == 1 else tuple(made)
-
     def call_kernel(self, args: tuple[Any, ...]) -> Any:
         """The kernel's result for tensors that have memory, with gradients left to autograd."""
         return self._kernel.run(args)
 
     def returned(self, result: Any) -> Any:
         """What the operator returns, of the kernel's result."""
-        return self._returned(made_tensors(result, self.outline))
+        made = made_tensors(result, self.outline)
+        return made[0] if len(made) == 1 else tuple(made) if made else None
 
     def run(self, *values: Any) -> Any:
         """Run the kernel on tensors that have memory; returns what the operator does."""
-        args, _ = self.arguments(values)
-        return self.returned(self._kernel.run(args))
+        return self.returned(self._kernel.run(self.arguments(values)[0]))
 
     def fake(self, *values: Any) -> Any:
         """What the operator returns, without launches."""
-        args, _ = self.arguments(values)
-        result, _ = self._kernel.run_host(args)
-        return self._returned(made_tensors(result, self.outline))
+        return self.returned(self._kernel.run_host(self.arguments(values)[0])[0])
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *values: Any) -> Any:
         """One call for each element of the batch; results are stacked."""

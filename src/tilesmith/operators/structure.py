@@ -37,6 +37,10 @@ class Parts:
         self.integers = list(integers)
         self.floats = list(floats)
 
+    def lists(self) -> dict[int, list[Any]]:
+        """All lists, by the number that stands for their kind."""
+        return {_TENSOR: self.tensors, _INTEGER: self.integers, _FLOAT: self.floats}
+
 
 def take_call_apart(
     values: Sequence[Any], names: Sequence[str], defaults: Mapping[str, Any], parts: Parts
@@ -102,11 +106,7 @@ class Structure:
 
     def put_together(self, parts: Parts) -> tuple[Any, ...]:
         """The arguments again."""
-        leaves = {
-            _TENSOR: iter(parts.tensors),
-            _INTEGER: iter(parts.integers),
-            _FLOAT: iter(parts.floats),
-        }
+        leaves = {kind: iter(values) for kind, values in parts.lists().items()}
         return cast("tuple[Any, ...]", self._built(self._form, leaves))
 
     def _built(self, form: Any, leaves: dict[int, Iterator[Any]]) -> Any:
@@ -187,7 +187,7 @@ SCHEMA_TYPES = {_TENSOR: "Tensor", _INTEGER: "SymInt", _FLOAT: "float"}
 def by_kind(structure: Sequence[tuple[int, str]], values: Sequence[Any]) -> Parts:
     """Leaves in the order of a schema, sorted by kind."""
     parts = Parts()
-    lists = {_TENSOR: parts.tensors, _INTEGER: parts.integers, _FLOAT: parts.floats}
+    lists = parts.lists()
     for (kind, _), value in zip(structure, values):
         lists[kind].append(value)
     return parts
@@ -195,9 +195,5 @@ def by_kind(structure: Sequence[tuple[int, str]], values: Sequence[Any]) -> Part
 
 def in_order(structure: Sequence[tuple[int, str]], parts: Parts) -> list[Any]:
     """Leaves sorted by kind, in the order of a schema."""
-    lists = {
-        _TENSOR: iter(parts.tensors),
-        _INTEGER: iter(parts.integers),
-        _FLOAT: iter(parts.floats),
-    }
+    lists = {kind: iter(values) for kind, values in parts.lists().items()}
     return [next(lists[kind]) for kind, _ in structure]
