@@ -34,7 +34,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",
-    "tilesmith/frontend/packed",
+    "tilesmith/frontend/tracing/packed",
     "tilesmith/frontend/source/rewriting",
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",

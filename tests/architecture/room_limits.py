@@ -16,7 +16,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/compiler": (7, 1_250),
     "tilesmith/diagnostics": (9, 1_750),
     "tilesmith/frontend": (54, 12_600),
-    "tilesmith/frontend/packed": (2, 100),
+    "tilesmith/frontend/tracing/packed": (2, 100),
     "tilesmith/frontend/source/rewriting": (5, 650),
     "tilesmith/gradients": (27, 5_900),
     "tilesmith/interpreter": (10, 2_050),
@@ -42,8 +42,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_600,
-    "files in src": 457,
+    "lines in src": 87_700,
+    "files in src": 459,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

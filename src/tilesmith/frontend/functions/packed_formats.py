@@ -15,7 +15,6 @@ import tilesmith.exc as errors
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F16, F32, I32, U8, U16, U32, U64, DType
 from tilesmith.frontend.functions.matmul import product, type_text
 from tilesmith.frontend.language.memory import host_tensor, load
-from tilesmith.frontend.packed.tile import PACKED, bytes_of
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import (
     apply,
@@ -28,6 +27,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
     unify_dims,
 )
+from tilesmith.frontend.tracing.packed.tile import PACKED, bytes_of
 from tilesmith.frontend.tracing.tensors import TensorRef, reference
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
