@@ -39,6 +39,7 @@ NEW_ROOMS = (
     "tilesmith/backends/cpu/positions",
     "tilesmith/diagnostics/operators",
     "tilesmith/frontend/host_calls",
+    "tilesmith/frontend/tracing/packed",
     "tilesmith/frontend/source/rewriting",
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",

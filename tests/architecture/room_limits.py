@@ -23,6 +23,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/host_calls": (2, 300),
     "tilesmith/frontend/source/rewriting": (5, 670),
+    "tilesmith/frontend/tracing/packed": (2, 100),
     "tilesmith/gradients": (32, 7_050),
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/ir": (20, 2_600),

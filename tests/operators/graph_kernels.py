@@ -34,6 +34,34 @@ def row_sums(
     return {"out": out, "sums": sums, "x": x, "is_doubled": is_doubled}
 
 
+def only_numbers(x: torch.Tensor, factor: int) -> tuple[int, float]:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * factor
+    return factor * 2, 0.5
+
+
+def with_numbers(x: torch.Tensor, number: int) -> tuple[torch.Tensor, int, float, bool]:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * 2
+    return out, number + 1, x.size(0) * 0.5, x.size(0) > 8
+
+
+def with_its_size(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * 2
+    return out, x.size(0)
+
+
+def one_or_two(x: torch.Tensor) -> Any:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.numel()):
+        out[tile] = x[tile] * 2
+    return (out, out + 1) if x.size(0) > 8 else (out, None)
+
+
 def add_in_place(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     for tile in hl.tile(x.numel()):
         x[tile] = x[tile] + y[tile]

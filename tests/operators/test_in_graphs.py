@@ -102,6 +102,60 @@ def test_dicts_optional_tensors_flags_and_types(make: Any, backend: str, bias: A
         assert flag is True
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_results_may_be_numbers_only(make: Any, requires_grad: bool):
+    kernel = make(kernels.only_numbers, torch.randn(8), 21)
+    compiled = torch.compile(lambda x: kernel(x, 21), backend="aot_eager", fullgraph=True)
+    assert compiled(torch.randn(8, requires_grad=requires_grad)) == (42, 0.5)
+
+
+@pytest.mark.parametrize("dynamic", [False, None])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_returned_numbers_are_those_of_the_call(backend: str, dynamic: bool | None):
+    """The numbers of the first call were returned by all later ones."""
+    kernel = kernels.fresh(kernels.with_numbers)
+    compiled = torch.compile(kernel, backend=backend, dynamic=dynamic)
+    for size, number in ((8, 1), (9, 1), (8, 2), (31, 3), (8, 1)):
+        x = torch.randn(size)
+        out, *numbers = compiled(x, number)
+        torch.testing.assert_close(out, x * 2)
+        assert numbers == [number + 1, size * 0.5, size > 8]
+
+
+def test_returned_numbers_of_recorded_calls():
+    kernel = kernels.fresh(kernels.with_numbers)
+    kernel.register_backward(lambda ctx, grad, *_: (grad * 2, None))
+    for size in (8, 9, 31):
+        x = torch.randn(size, requires_grad=True)
+        out, *numbers = kernel(x, size)
+        assert numbers == [size + 1, size * 0.5, size > 8]
+        out.sum().backward()
+        torch.testing.assert_close(x.grad, torch.full([size], 2.0))
+
+
+def test_a_returned_size_stays_symbolic(make: Any):
+    kernel = make(kernels.with_its_size, torch.randn(8))
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        out, size = kernel(x + 1)
+        return out * size
+
+    compiled = torch.compile(function, backend="aot_eager", fullgraph=True, dynamic=True)
+    for size in (8, 9, 31):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x), (x + 1) * 2 * size)
+
+
+def test_other_tensors_for_other_sizes_end_the_graph():
+    kernel = kernels.fresh(kernels.one_or_two)
+    compiled = torch.compile(lambda x: kernel(x * 1), backend="aot_eager", dynamic=False)
+    for size in (8, 9, 8):
+        x = torch.randn(size)
+        first, second = compiled(x)
+        torch.testing.assert_close(first, x * 2)
+        assert second is None if size == 8 else torch.equal(second, x * 2 + 1)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_it_writes_is_changed(make: Any, backend: str):
     kernel = make(kernels.add_in_place, torch.randn(8), torch.randn(8))

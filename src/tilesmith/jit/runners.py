@@ -32,7 +32,8 @@ CHECKED = Runner(REFERENCE_BACKEND, is_checked=True)
 def is_interpreted(settings: Settings) -> bool:
     """Whether the reference interpreter runs the kernel, on whatever target."""
     is_reference = settings.backend == "reference" or settings.ref_mode is RefMode.EAGER
-    return settings.check or is_reference
+    # Triton's own interpreter hands back no compiled kernel to launch; ours stops at breakpoints.
+    return settings.check or is_reference or settings.triton_interpret
 
 
 def check_modes(settings: Settings) -> None:

@@ -12,6 +12,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -26,7 +27,7 @@ from tilesmith.operators.operator import (
     KernelOperator,
     plan_operator,
 )
-from tilesmith.operators.outline import KernelHost, result_of
+from tilesmith.operators.outline import KernelHost, Outline, outline_call, result_of
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
@@ -94,13 +95,10 @@ class _TransformedCall(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep what the gradient needs."""
         *leaves, operator = inputs
-        ctx.operator = operator
+        ctx.gradient = operator.gradient
         operator.gradient.save(ctx, tuple(leaves), output)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        """A gradient for each leaf."""
-        return *ctx.operator.gradient.backward(ctx, *gradients), None
+    backward = _RecordedCall.backward
 
 
 def _call_transformed(operator: KernelOperator, parts: Parts) -> list[torch.Tensor]:
@@ -131,7 +129,9 @@ class Plan:
         """Runs the kernel where the graph ends, because it cannot be an operator."""
         self.obstacle = obstacle
         """Why it cannot."""
-        self.recipe = None if operator is None else operator.outline.recipe
+        self.recipe = self.latest = None if operator is None else operator.outline.recipe
+        """How the result is put together; ``latest`` is for the call that was seen last."""
+        self.is_particular = operator is not None and operator.outline.is_particular
 
 
 class Plans:
@@ -189,17 +189,19 @@ class GraphCalls:
         plan = getattr(self.plans, plan_name(text))
         if plan.outside is not None:
             return plan.outside(*values)
-        return result_of(plan.recipe, parts.tensors, new)
+        recipe = _latest_recipe(self.handle, text) if plan.is_particular else plan.recipe
+        return result_of(recipe, parts.tensors, new)
 
     def recorded(self, values: Sequence[Any], bound: Any) -> RecordedCall | None:
         """What runs such calls in eager mode, so that autograd goes back through them.
 
-        None where only a graph can: a kernel that is no operator, one that writes or returns views.
+        None where only a graph can: a kernel that is no operator, one that writes, one that returns
+        views or numbers.
         """
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
         operator = self._planned(text, parts).operator
-        if operator is None or operator.outline.written or operator.outline.num_views:
+        if operator is None or operator.outline.is_special:
             return None
         return RecordedCall(operator, bound)
 
@@ -207,7 +209,8 @@ class GraphCalls:
         """The result of a call with tensors that stand for others, as transforms make them."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
-        operator = self._planned(text, parts).operator
+        plan = self._planned(text, parts)
+        operator, recipe = plan.operator, plan.latest
         if operator is None or operator.gradient is None or operator.outline.num_views:
             return self.call(values)
         try:
@@ -218,7 +221,7 @@ class GraphCalls:
                 raise
             kind = next(type(t).__name__ for t in parts.tensors if type(t) is not torch.Tensor)
             raise errors.SubclassWithoutKernel(function=self.kernel.name, kind=kind) from error
-        return result_of(operator.outline.recipe, parts.tensors, made)
+        return result_of(recipe, parts.tensors, made)
 
     def forget(self) -> None:
         """Make operators anew: the kernel is another one now."""
@@ -230,7 +233,8 @@ class GraphCalls:
 
     def _planned(self, text: str, parts: Parts) -> Plan:
         """The plan for calls like this one: made below all modes, and by no subclass."""
-        if self.find_plan(text) is None:
+        known = self.find_plan(text)
+        if known is None or known.is_particular:
             if all(type(tensor).__module__.startswith("torch") for tensor in parts.tensors):
                 leaves = parts.tensors, parts.integers, parts.floats
                 torch.ops.tilesmith.plan(*leaves, self.handle, text)
@@ -241,10 +245,23 @@ class GraphCalls:
         return plan
 
     def plan(self, text: str, parts: Parts) -> None:
-        """Make the plan for calls like this one."""
+        """Make the plan for calls like this one, or see what this one returns."""
         with self._lock:
-            if self.find_plan(text) is None:
+            known = self.find_plan(text)
+            if known is None:
                 setattr(self.plans, plan_name(text), self._made(text, parts))
+            elif known.operator is not None:
+                self._look_again(known, known.operator.outline, text, parts)
+
+    def _look_again(self, known: Plan, outline: Outline, text: str, parts: Parts) -> None:
+        args = Structure(text, self._defaults).put_together(parts)
+        try:
+            found = outline_call(self.kernel, args, parts.tensors)
+            if replace(found, recipe=outline.recipe) != outline:
+                raise NoOperatorError("it returns or writes other tensors for other sizes")
+            known.latest = found.recipe
+        except NoOperatorError as obstacle:
+            setattr(self.plans, plan_name(text), self._outside(obstacle))
 
     def _made(self, text: str, parts: Parts) -> Plan:
         structure = Structure(text, self._defaults)
@@ -254,9 +271,12 @@ class GraphCalls:
             names = process_calls().find_name
             return Plan(plan_operator(self.kernel, structure, parts, names))
         except NoOperatorError as obstacle:
-            reason = f"kernel `{self.kernel.name}` cannot be an operator: {obstacle}"
-            outside = torch.compiler.disable(_run_outside(self.kernel), reason=reason)
-            return Plan(None, outside, str(obstacle))
+            return self._outside(obstacle)
+
+    def _outside(self, obstacle: NoOperatorError) -> Plan:
+        reason = f"kernel `{self.kernel.name}` cannot be an operator: {obstacle}"
+        outside = torch.compiler.disable(lambda *args: self.kernel.run(args), reason=reason)
+        return Plan(None, outside, str(obstacle))
 
     def operator(self, args: tuple[Any, ...]) -> KernelOperator:
         """The operator for such arguments; an error that says why where there is none."""
@@ -266,13 +286,6 @@ class GraphCalls:
         if plan.operator is None:
             raise errors.NoOperator(function=self.kernel.name, problem=plan.obstacle)
         return plan.operator
-
-
-def _run_outside(kernel: KernelHost) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
-        return kernel.run(args)
-
-    return run
 
 
 class ProcessCalls:
@@ -322,7 +335,8 @@ class ProcessCalls:
     def _call(self, *given: Any) -> list[torch.Tensor]:
         *leaves, kernel, structure = given
         calls = self.find(kernel)
-        if calls.find_plan(structure) is None:
+        plan = calls.find_plan(structure)
+        if plan is None or plan.is_particular:
             torch.ops.tilesmith.plan(*given)
         plan = calls.find_plan(structure)
         assert plan is not None
@@ -341,6 +355,13 @@ class ProcessCalls:
 def _shadows(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors of the same form without memory."""
     return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
+
+
+@torch.compiler.assume_constant_result
+def _latest_recipe(handle: str, text: str) -> Any:
+    """For the call that Dynamo has just put into its graph, whose guards hold its sizes."""
+    plan = process_calls().find(handle).find_plan(text)
+    return None if plan is None else plan.latest
 
 
 @cache

@@ -73,7 +73,7 @@ class KernelOperator:
         if self.gradient is not None and written:
             functional = find_name(f"{name}_functional")
             self._functional = FunctionalOperator(self, functional, self.gradient)
-        elif self.gradient is not None:
+        elif self.gradient is not None and outline.num_new:
             save = self.gradient.save
             self.definition.register_autograd(self.gradient.backward, setup_context=save)
 

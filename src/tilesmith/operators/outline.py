@@ -9,14 +9,16 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 import tilesmith.exc as errors
 from tilesmith.operators.gradient import Gradient
 from tilesmith.operators.structure import NoOperatorError
 
-NEW, GIVEN, VIEW, CONSTANT = "new", "given", "view", "constant"
-"""A leaf of a result: a tensor that the call made, an argument, a view of one, a value that is
-always the same. Views are counted from -1 downwards: they stand behind what is new."""
+NEW, GIVEN, VIEW, SIZE, CONSTANT = "new", "given", "view", "size", "constant"
+"""A leaf of a result: a tensor that the call made, an argument, a view of one, a size of one that
+the graph does not know, a value that sizes and numbers of the call decide. Views are counted from
+-1 downwards: they stand behind what is new."""
 
 
 class KernelHost(Protocol):
@@ -65,6 +67,13 @@ class Outline:
     """Which tensors among the arguments it writes."""
     num_views: int = 0
     """How many views of arguments it returns: host code gives them, outside of the operator."""
+    is_particular: bool = False
+    """Whether sizes and numbers of the call may decide what it returns beside tensors."""
+
+    @property
+    def is_special(self) -> bool:
+        """Whether a call does more than make tensors, always the same ones."""
+        return bool(self.written or self.num_views or self.is_particular)
 
     @cached_property
     def is_plain(self) -> bool:
@@ -90,7 +99,7 @@ def outline_call(
     _check_aliases(leaves.new)
     if leaves.views and any(_version(t) != version for t, version in zip(tensors, versions)):
         raise NoOperatorError("it returns a view of an argument, and its host code changes one")
-    return Outline(recipe, len(leaves.new), written, len(leaves.views))
+    return Outline(recipe, len(leaves.new), written, len(leaves.views), leaves.has_numbers)
 
 
 def _is_written(
@@ -132,12 +141,17 @@ class _Leaves:
         self._given = given
         self.new: list[torch.Tensor] = []
         self.views: list[torch.Tensor] = []
+        self.has_numbers = False
 
     def recipe(self, value: Any) -> Any:
         """How to make such a result again."""
         if isinstance(value, torch.Tensor):
             return self._of_tensor(value)
+        if isinstance(value, torch.SymInt):
+            self.has_numbers = True
+            return self._of_size(value)
         if value is None or isinstance(value, (bool, str, int, float, torch.dtype, torch.device)):
+            self.has_numbers = True
             return (CONSTANT, value)
         if type(value) is dict:
             return ("dict", tuple(value), tuple(map(self.recipe, value.values())))
@@ -146,6 +160,13 @@ class _Leaves:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return ("named", type(value), tuple(map(self.recipe, value)))
         raise NoOperatorError(f"it returns a {type(value).__name__}")
+
+    def _of_size(self, value: torch.SymInt) -> tuple[str, int, int]:
+        for i, tensor in enumerate(self._given):
+            for axis, size in enumerate(tensor.shape):
+                if statically_known_true(value == size):
+                    return (SIZE, i, axis)
+        raise NoOperatorError("it returns a number computed from sizes, which the graph lacks")
 
     def _of_tensor(self, tensor: torch.Tensor) -> tuple[str, int]:
         for kind, known in ((GIVEN, self._given), (NEW, self.new)):
@@ -172,32 +193,31 @@ def _check_aliases(new: Sequence[torch.Tensor]) -> None:
 
 def made_tensors(result: Any, outline: Outline) -> list[torch.Tensor]:
     """The tensors that a call made, of its result."""
-    found: dict[int, torch.Tensor] = {}
-    _collect(result, outline.recipe, found)
+    found = _collect(result, outline.recipe, {})
     return [found[i] for i in range(outline.num_new)]
 
 
 def views_in(result: Any, outline: Outline) -> list[torch.Tensor]:
     """The views of arguments in a result, in the order in which they stand behind what is new."""
-    found: dict[int, torch.Tensor] = {}
-    _collect(result, outline.recipe, found)
+    found = _collect(result, outline.recipe, {})
     return [found[-i] for i in range(outline.num_views, 0, -1)]
 
 
-def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> None:
+def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
     kind = recipe[0]
     if kind in (NEW, VIEW):
         found[recipe[1]] = value
-    elif kind not in (GIVEN, CONSTANT):
+    elif kind not in (GIVEN, SIZE, CONSTANT):
         values = value.values() if kind == "dict" else value
         for item, part in zip(values, recipe[-1]):
             _collect(item, part, found)
+    return found
 
 
 def returned_tensors(recipe: Any) -> list[int | None]:
     """For each tensor of a result its number among the new ones; None for what was given."""
     kind = recipe[0]
-    if kind == CONSTANT:
+    if kind in (SIZE, CONSTANT):
         return []
     if kind in (NEW, GIVEN, VIEW):
         return [recipe[1] if kind == NEW else None]
@@ -211,6 +231,8 @@ def result_of(recipe: Any, given: Sequence[Any], new: Sequence[Any]) -> Any:
         return new[recipe[1]]
     if kind == GIVEN:
         return given[recipe[1]]
+    if kind == SIZE:
+        return given[recipe[1]].size(recipe[2])
     if kind == CONSTANT:
         return recipe[1]
     items = [result_of(item, given, new) for item in recipe[-1]]

@@ -126,7 +126,7 @@ def _condition(
 ) -> tuple[str, dict[str, Any]]:
     """An expression that tests all guards, and the names in it."""
     scope: dict[str, Any] = {f"__expected_{i}": guard[1] for i, guard in enumerate(guards)}
-    scope |= {"__constants__": tuple(constants), "dynamic_form": dynamic_form}
+    scope |= {"__constants__": tuple(constants), "dynamic_form": dynamic_form, "torch": torch}
     tests = [
         f"({guard[0]}) {'is' if isinstance(guard[1], _UNIQUE) else '=='} __expected_{position}"
         for position, guard in enumerate(guards)

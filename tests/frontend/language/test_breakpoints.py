@@ -62,7 +62,9 @@ def test_a_loop_that_only_stops_is_not_empty(stops):
     assert stops[0][1]["value"].tolist() == [2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("settings", [{"check": True}, {"backend": "reference"}])
+@pytest.mark.parametrize(
+    "settings", [{"check": True}, {"backend": "reference"}, {"triton_interpret": True}]
+)
 def test_every_interpreter_mode_stops(stops, settings):
     kernel = on_backend(kernels.stop_in_a_loop, settings.pop("backend", "auto"), **settings)
     kernel(torch.ones(3), 2)
@@ -72,3 +74,8 @@ def test_every_interpreter_mode_stops(stops, settings):
 def test_compiled_code_cannot_stop():
     with pytest.raises(exc.BreakpointInDeviceLoopRequiresInterpret):
         on_backend(kernels.stop_in_a_loop, "cpu").bind((torch.ones(3), 2))
+
+
+def test_a_module_for_the_interpreter_of_triton_has_the_call():
+    kernel = on_backend(kernels.stop_in_a_loop, "auto", triton_interpret=True)
+    assert "    breakpoint()\n" in kernel.bind((torch.ones(3), 2)).to_triton_code()

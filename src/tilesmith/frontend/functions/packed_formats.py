@@ -27,6 +27,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
     unify_dims,
 )
+from tilesmith.frontend.tracing.packed.tile import PACKED, bytes_of
 from tilesmith.frontend.tracing.tensors import TensorRef, reference
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
@@ -70,6 +71,7 @@ def float4_e2m1fn_x2_to_float32(v: Any) -> tuple[TileValue, TileValue]:
     """
     name = "hl.float4_e2m1fn_x2_to_float32"
     current_tracer(name)
+    v = bytes_of(v)
     if not isinstance(v, TileValue) or v.tile.dtype != U8:
         raise invalid_kind(name, f"the value is {type_text(v)}, expected bytes (uint8)")
     low, high = decode_pair(v)
@@ -85,7 +87,7 @@ def load_float4_e2m1fn_x16_to_float16(
         ``lanes = hl.load_float4_e2m1fn_x16_to_float16(packed, t.index)``
     """
     name = "hl.load_float4_e2m1fn_x16_to_float16"
-    words = _words_of(name, storage, torch.uint8)
+    words = _words_of(name, storage, torch.uint8, PACKED)
     word = cast(load(words, [group_offsets], extra_mask), U64)
     nibbles = (cast(apply("shr", word, 4 * lane), I32) for lane in range(_LANES))
     return tuple(map(decode_e2m1, nibbles))
@@ -110,14 +112,14 @@ def load_bfloat16_x16_to_float16(
     return tuple(found)
 
 
-def _words_of(name: str, storage: Any, dtype: torch.dtype) -> TensorRef:
+def _words_of(name: str, storage: Any, dtype: torch.dtype, *same: torch.dtype) -> TensorRef:
     """A dense tensor as a line of 64-bit words."""
     tracer = current_tracer(name)
     ref = host_tensor(storage, name)
     tensor = ref.host_tensor
     problem = ""
     with tracer.eager():
-        if tensor.dtype != dtype:
+        if tensor.dtype not in (dtype, *same):
             problem = f"the storage has dtype {tensor.dtype}, expected {dtype}"
         elif not tensor.is_contiguous():
             problem = "the storage has gaps, expected a contiguous tensor"
@@ -169,8 +171,8 @@ def dot_scaled(  # noqa: PLR0913, PLR0917
     """
     current_tracer(_DOT_SCALED)
     operands = (
-        _Operand("mat1", mat1, mat1_scale, mat1_format, 1),
-        _Operand("mat2", mat2, mat2_scale, mat2_format, 0),
+        _Operand("mat1", bytes_of(mat1), mat1_scale, mat1_format, 1),
+        _Operand("mat2", bytes_of(mat2), mat2_scale, mat2_format, 0),
     )
     for operand in operands:
         _check(operand)

@@ -24,6 +24,7 @@ from tilesmith.frontend.language.jagged import access_mask
 from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, broadcast_to, expand_dims
+from tilesmith.frontend.tracing.packed.tile import bytes_of, is_stored_as_is, packed_if
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer, find_tracer
@@ -141,7 +142,7 @@ def lane_mask(extra_mask: Any, access: Access, *, writes: bool = False) -> Value
 
 def load(
     tensor: Any, index: Any, extra_mask: Any = None, eviction_policy: str | None = None
-) -> TileValue:
+) -> Any:
     """Read the indexed elements; masked-off lanes read as 0.
 
     Example:
@@ -166,12 +167,13 @@ def load(
         indices=access.indices,
         eviction=eviction_policy or "",
     )
-    return TileValue(value)
+    return packed_if(ref.dtype, TileValue(value))
 
 
 def reject_stored_value(value: Any, ref: TensorRef) -> None:
     """An error unless the value can be stored: a device value or a number."""
-    if isinstance(value, Tile) or not isinstance(value, (TileValue, int, float)):
+    is_value = isinstance(bytes_of(value), (TileValue, int, float)) and not isinstance(value, Tile)
+    if not is_value or not is_stored_as_is(value, ref.dtype):
         raise errors.RequiresTensorInAssignment(kind=kind_of(value), tensor=ref.source)
 
 
@@ -194,7 +196,7 @@ def store(tensor: Any, index: Any, value: Any, extra_mask: Any = None) -> None:
     if extra_mask is None:
         check_tiles(ref, index)
     reject_stored_value(value, ref)
-    stored = broadcast_value(value, access, ref)
+    stored = broadcast_value(bytes_of(value), access, ref)
     tracer.builder.effect(
         Store,
         tensor=ref.value,

@@ -45,18 +45,14 @@ def full(value: Number, dtype: DType, shape: Shape = ()) -> TileValue:
 
 def as_constant(value: Number, dtype: DType) -> Number:
     """The Python number that a constant of that type holds."""
-    if dtype.is_float:
-        return float(value)
-    return bool(value) if dtype.is_bool else int(value)
+    kind = float if dtype.is_float else bool if dtype.is_bool else int
+    return kind(value)
 
 
 def number_dtype(value: Number) -> DType:
     """The type a bare Python number takes when nothing else decides."""
-    if isinstance(value, bool):
-        return BOOL
-    if isinstance(value, float):
-        return F32
-    return I32 if -(2**31) <= value < 2**31 else I64
+    whole = I32 if -(2**31) <= value < 2**31 else I64
+    return BOOL if isinstance(value, bool) else F32 if isinstance(value, float) else whole
 
 
 def as_tile(operand: Operand, dtype: DType | None = None) -> TileValue:

@@ -8,6 +8,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.frontend.tracing.emission import integer
+from tilesmith.frontend.tracing.packed.tile import held_bytes
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TorchOperand, dispatch
 from tilesmith.interpreter.torch_dtypes import ELEMENT_TYPES, has_element_type
@@ -127,28 +128,27 @@ def reference(tracer: Tracer, tensor: torch.Tensor, source: str) -> TensorRef:
 
     One tensor passed under two names is two parameters: the next call may pass two tensors.
     """
-    if not has_element_type(tensor.dtype):
+    held, passed = held_bytes(tracer, tensor, source)
+    if not has_element_type(held.dtype):
         raise _unsupported_elements(tensor.dtype, source)
-    tensor_type = tracer.tensor_type(tensor, source)
-    tracer.guards.tensor(tensor, tensor_type, source)
-    value = tracer.parameter(readable_name(source), source, tensor_type)
+    tensor_type = tracer.tensor_type(held, passed)
+    tracer.guards.tensor(held, tensor_type, passed)
+    value = tracer.parameter(readable_name(source), passed, tensor_type)
     ref = TensorRef(tensor, value, source)
     tracer.tensor_refs.setdefault(id(tensor), ref)
     return ref
 
 
 def _unsupported_elements(dtype: torch.dtype, source: str) -> errors.BaseError:
-    is_view = "take a view of real numbers on the host: torch.view_as_real"
-    return errors.UnsupportedArgumentType(
-        argument=source,
-        kind=f"a tensor of {dtype}",
-        expected=f"elements of {', '.join(map(str, ELEMENT_TYPES))}",
-        fix=f"{is_view}({source}), {source}.real, {source}.imag"
-        if dtype.is_complex
-        else f"take {source}.int_repr() or {source}.dequantize() on the host"
-        if str(dtype).startswith("torch.q")
-        else f"convert `{source}` on the host, or view its bits as integers",
-    )
+    fix = f"convert `{source}` on the host, or view its bits as integers"
+    if dtype.is_complex:
+        views = f"torch.view_as_real({source}), {source}.real, {source}.imag"
+        fix = f"take a view of real numbers on the host: {views}"
+    elif str(dtype).startswith("torch.q"):
+        fix = f"take {source}.int_repr() or {source}.dequantize() on the host"
+    expected = f"elements of {', '.join(map(str, ELEMENT_TYPES))}"
+    kind = f"a tensor of {dtype}"
+    return errors.UnsupportedArgumentType(argument=source, kind=kind, expected=expected, fix=fix)
 
 
 def reference_of_unknown(tensor: torch.Tensor) -> TensorRef:

@@ -12,7 +12,6 @@ from textwrap import dedent
 
 from typing_extensions import override
 
-import tilesmith.exc as errors
 from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, names_bound, triton_dtype
@@ -198,8 +197,8 @@ def _emit_assert(emitter: Emitter, op: Assert) -> None:
 
 
 def _emit_breakpoint(emitter: Emitter, op: Breakpoint) -> None:
-    """A GPU cannot stop in a debugger."""
-    raise errors.BreakpointInDeviceLoopRequiresInterpret(loc=op.loc)
+    """For Triton's interpreter: traces for a device have no breakpoints."""
+    emitter.writer.statement("breakpoint", [])
 
 
 RULES: Rules = {
