@@ -5,7 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+import torch
 
+import tilesmith as helion
+from examples.matmul import matmul
 from tests.schedule import programs
 from tests.specs import config_spec
 from tilesmith.targets import parse_target
@@ -67,6 +70,13 @@ def test_hopper_matmul_vectors(function, blocks, warps, stages, grouping):
     assert config.block_sizes == blocks
     assert (config.num_warps, config.num_stages) == (warps, stages)
     assert config.l2_groupings == [grouping]
+
+
+def test_strides_that_only_a_launch_knows_are_taken_for_aligned():
+    dynamic = helion.kernel(matmul.fn, static_shapes=False)
+    x = torch.empty(4096, 4096, dtype=torch.bfloat16)
+    config = dynamic.bind((x, x), target="cuda:90").default_config()
+    assert config.block_sizes == [128, 256, 64]
 
 
 def test_tiles_of_one_matrix_follow_one_another():

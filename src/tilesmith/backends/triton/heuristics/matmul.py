@@ -16,6 +16,7 @@ from math import prod
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
 from tilesmith.ir.types import next_power_of_2
+from tilesmith.schedule.facts.accesses import VECTOR_BYTES
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -81,8 +82,7 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
 NS_PER_PRODUCT = 3.6e-4
 """Time of a tile for each step of K: matrix units, per element of the tile ..."""
 NS_PER_SIDE, NS_PER_LATE_SIDE = 0.018, 0.0245
-"""... and traffic, per row and column; more for single elements, and for tiles that one program
-walks one by one."""
+"""... and traffic, per row and column; more for single elements and for tiles that are walked."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ class _TileLimits:
 def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
     target = kernel.target
     operands = [item for item in kernel.facts.accesses if item.purpose.sides]
+    widths = [item.widest_vector * item.dtype.itemsize for item in operands]
     if not fact.uses_tensor_cores:
         # Each thread multiplies its own elements and K is unrolled, so tiles must be small.
         return _TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
@@ -115,13 +116,12 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
         return _TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
     if target.capability < 90:
         return _TileLimits(128, 128, 64, 4, 5)
-    if any(not item.is_aligned for item in operands):
-        # Single halves come through registers. ms with tiles of 128x128 (4 warps) / 64x128:
-        # 2999x3001x3003 0.381 / 0.330; 5001x1000x1001 0.062 (0.077) / 0.074; 3333x2222x1111 0.143
-        # (0.108) / 0.160.
-        if all(item.vector_width == 1 for item in operands):
+    if any(width < VECTOR_BYTES for width in widths):
+        # ms with tiles of 128x128 (4 warps) / 64x128, on an H200: 2999x3001x3003 0.381 / 0.330;
+        # 5001x1000x1001 0.062 (0.077) / 0.074; 3333x2222x1111 0.143 (0.108) / 0.160.
+        if all(item.widest_vector == 1 for item in operands):
             return _TileLimits(64, 128, 64, 4, 4)
-        least = 16384 if any(item.is_aligned for item in operands) else 1 << 20
+        least = 16384 if max(widths) == VECTOR_BYTES else 1 << 20
         return _TileLimits(128, 128, 64, 4, 3, 64, least, ns_per_side=NS_PER_LATE_SIDE)
     is_paired = measured.is_busy(kernel, fact) and _is_copyable(kernel, fact)
     return _TileLimits(max_n=128) if is_paired else _TileLimits()
