@@ -141,10 +141,7 @@ def test_lines_are_named_as_a_call_asks():
 
 def test_code_has_no_other_options():
     bound: Any = helion.kernel(double).bind((torch.empty(8),))
-    for show in (
-        bound.to_triton_code,
-        bound.to_code,
-        two_launches.bind((torch.ones(8),)).to_triton_code,
-    ):
+    staged: Any = two_launches.bind((torch.ones(8),))
+    for show in (bound.to_triton_code, bound.to_code, staged.to_triton_code):
         with pytest.raises(TypeError, match="emit_repro_call"):
             show(emit_repro_call=True)

@@ -25,9 +25,9 @@ USER_DIRECTORIES = (
 )
 CONTROL_FLOW = tuple(
     os.path.join(PACKAGE_DIRECTORY, "frontend", file)
-    for file in ("control_flow.py", "device_loops.py", os.path.join("tracing", "merging.py"))
+    for file in ("control_flow.py", "device_loops.py", "host_calls", f"tracing{os.sep}merging.py")
 )
-"""What runs the loops and branches of device code: their bodies are user code that we call."""
+"""What runs loops and branches of device code, and functions of host code: user code we call."""
 GENERATED_CODE = ("<string>", "<frozen")
 """What dataclasses and the import system make; no user wrote it."""
 MAX_CALLERS = 8
