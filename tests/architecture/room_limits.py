@@ -10,7 +10,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions": (3, 350),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_450),
-    "tilesmith/backends/triton/warp_roles": (13, 2_750),
+    "tilesmith/backends/triton/warp_roles": (13, 2_850),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/compiler": (7, 1_250),
@@ -41,8 +41,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_600,
-    "files in src": 457,
+    "lines in src": 88_100,
+    "files in src": 458,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
