@@ -62,11 +62,13 @@ LAYOUT_CASES = [
     for n, layout in ((577, "strided"), (129, "sliced"), (264, "transposed"))
 ]
 CONFIG_CASES = [
-    Case(kind, 577, d, seed=seed, repeats=50 if seed < 2 else 3)
-    for kind, d in (("plain", 128), ("causal", 64), ("bias", 64), ("lse", 128))
+    Case(kind, n, d, seed=seed, repeats=50 if seed < 2 else 3)
+    for kind, n, d in (
+        *(("plain", 577, 128), ("causal", 577, 64), ("bias", 577, 64), ("lse", 577, 128)),
+        ("fp8", 640, 128),
+    )
     for seed in range(20)
 ]
-CONFIG_CASES += [Case("fp8", 640, 128, seed=seed) for seed in range(8)]
 CASES = [*LENGTH_CASES, *GRADIENT_CASES, *LAYOUT_CASES, *CONFIG_CASES]
 
 
