@@ -50,9 +50,8 @@ def resume(
     is none. The launch has to run where host code does something with what it wrote.
     """
     seen: list[tuple[Any, ...]] = []
-    returned = derived.bound.call_with(
-        lambda launch: lambda *values: seen.append(values), tuple(leaves)
-    )
+    run_host = derived.bound.with_launcher(lambda launch: lambda *values: seen.append(values))
+    returned = run_host(*leaves)
     if len(seen) != 1 or derived.bound.written_arguments:
         return None
     launch = _Launch(derived, seen[0])
