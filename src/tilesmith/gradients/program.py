@@ -40,7 +40,7 @@ from tilesmith.gradients.stages import with_own_grids
 from tilesmith.gradients.tape import Forward, Tape, find_active, find_reinterpreted
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
-from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While, Yield
+from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, While, Yield
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, walk
 from tilesmith.ir.types import TensorType, Value
@@ -136,7 +136,8 @@ def _reverse(
         overwriting,
         reverse=reverse_op,
     )
-    ops = function.body.ops
+    # No grid of a backward loads what another one stores.
+    ops = [op for op in function.body.ops if not isinstance(op, GridBarrier)]
     body = [_reverse_grid(forward, memory, op) if isinstance(op, Grid) else op for op in ops]
     buffers = tuple(memory.buffers())
     tensors = [*memory.cotangents.values(), *(buffer.value for buffer in buffers)]

@@ -162,7 +162,7 @@ class DeviceCode:
             self._say(op, depth, self._effect(op))
         elif isinstance(op, (ScanWith, ReduceWith)):
             self._say(op, depth, self.combinations.write(op, self._uses))
-        elif isinstance(op, ALWAYS_IN_PLACE) or self._subscripts.is_slice(op.results[0]):
+        elif isinstance(op, ALWAYS_IN_PLACE) or self._subscripts.is_slice(op):
             return
         elif len(op.results) == 1:
             self._write_value(op, depth)

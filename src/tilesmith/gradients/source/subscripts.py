@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilesmith.analysis.affine import find_affine
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.texts import listed
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import ExpandDims
@@ -90,10 +91,11 @@ class Subscripts:
         axis = wide[0] + rank - index.tile.rank
         return None if tile is None else _Element(tile.name, axis)
 
-    def is_slice(self, value: Value) -> bool:
-        """Whether indices are written as a slice with known bounds, wherever they are used."""
-        is_line = value.tile.rank == 1 and value.tile.dtype.is_integer
-        return is_line and bool(self._slice(value))
+    def is_slice(self, op: Operation) -> bool:
+        """Whether it gives indices that are written as a slice, wherever they are used."""
+        value = op.results[0] if op.results else None
+        is_line = value is not None and value.tile.rank == 1 and value.tile.dtype.is_integer
+        return is_line and value is not None and bool(self._slice(value))
 
     def _line(self, line: Value, size: Extent) -> str:
         """Indices along one axis."""
