@@ -262,13 +262,18 @@ def _mask_first(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
 
 
 def _find_fill(fill: float, scaling: Cast | Elementwise, defined: Lookup) -> float | None:
-    """What becomes a low number by a factor or rounding; None where nothing does, to the bit."""
+    """What becomes a low number by a factor or rounding; None where nothing does exactly.
+
+    A factor and the difference after it may be one instruction, which does not round between: the
+    lowest number minus itself must be zero there too, not what rounding would have cut off.
+    """
     factor = defined(scaling.args[1]) if isinstance(scaling, Elementwise) else None
     if fill == -inf or fill >= 0 or not isinstance(factor, Full):
         return fill if fill == -inf else None
     wanted, scale = _in_single(fill), _in_single(factor.value)
     near = [_in_single(fill / scale * (1 + step * 2.0**-24)) for step in range(-3, 4)]
-    return next((x for x in near if _in_single(x * scale) == wanted), None)
+    # Products of two numbers in fp32 are exact in Python's.
+    return next((x for x in near if x * scale == wanted), None)
 
 
 def _in_single(number: float) -> float:
