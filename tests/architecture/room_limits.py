@@ -14,6 +14,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/compiler": (7, 1_250),
+    "tilesmith/compiler/launch_guards": (2, 230),
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 61),
     "tilesmith/disk": (4, 330),

@@ -12,17 +12,16 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tilesmith.artifacts import Artifact
+from tilesmith.compiler.launch_guards.checks import HostNames, launch_checks
 from tilesmith.frontend.source.kernel_source import called_name
 from tilesmith.frontend.source.names import bound_names, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel, on_device
 from tilesmith.frontend.trace import Trace
-from tilesmith.ir.function import Function
-from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TensorType, TileType
+from tilesmith.ir.types import TensorType
 from tilesmith.schedule.config import Config
 
 LAUNCH = "launch"
@@ -127,7 +126,7 @@ def with_host_function(
     """
     blocks = config.get("block_sizes", [])
     registered = tuple(blocks[block.slot] for block in trace.session.registered)
-    key = (id(trace), registered, artifact.parameters)
+    key = (id(trace), registered, artifact.parameters, artifact.descriptions)
     part = memo.get(key)
     if part is None:
         part = memo[key] = _host_part(artifact, kernel, trace, config)
@@ -139,8 +138,6 @@ def with_host_function(
 
 def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Config) -> HostPart:
     module = kernel.source.function.__globals__
-    sources = [parameter.source for parameter in artifact.parameters]
-    arguments, lines = replace_constants(sources, trace.constants)
     blocks = config.get("block_sizes", [])
     registered = [blocks[block.slot] for block in trace.session.registered]
     fold = FoldLanguage(registered, trace.session.tunable_values, module)
@@ -149,18 +146,31 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     function = _host_function(kernel, fold)
     if device := _device_of(trace, set(parameter_names(function))):
         function.body = on_device(function.body, module, device)
-    is_taken = LAUNCH in {function.name, *own_names(function)}
-    launcher = "launch_kernel" if is_taken else LAUNCH
+    taken = {function.name, *own_names(function)}
+    launcher = "launch_kernel" if LAUNCH in taken else LAUNCH
+    host = HostNames(own_names(function), literal, _default_functions(kernel))
+    checks = launch_checks(artifact, trace, host).renamed(taken)
+    arguments = ", ".join(parameter.source for parameter in artifact.parameters)
+    text = "\n".join([*checks.statements, f"{launcher}({arguments})"])
+    statements, lines = replace_constants(text, trace.constants)
     position = function.body.index(_PLACE)
-    launch = ast.parse("\n".join([*_size_checks(trace), f"{launcher}({arguments})"])).body
-    function.body[position : position + 1] = launch
-    names = [name for name in free_names(function) if name != launcher]
+    function.body[position : position + 1] = ast.parse(statements).body
+    ours = {launcher, function.name, *checks.names}
+    names = [name for name in free_names(function) if name not in ours]
     other = {f"import triton as {OTHER_TRITON}"} if OTHER_TRITON in names else set[str]()
     lines = sorted({*lines, *lines_for_names(module, names), *other})
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     constants = [line for line in lines if line not in imports]
-    alias = f"\n\n{launcher} = {LAUNCH}\n" if is_taken else ""
-    return HostPart(imports, constants, f"{alias}\n\n{ast.unparse(function)}\n")
+    alias = f"\n\n{launcher} = {LAUNCH}\n" if launcher != LAUNCH else ""
+    before = f"{alias}\n\n{checks.functions}\n" if checks.functions else alias
+    return HostPart(imports, constants, f"{before}\n\n{ast.unparse(function)}\n")
+
+
+def _default_functions(kernel: SplitKernel) -> dict[CodeType, str]:
+    """Functions that are defaults of parameters, and where a module finds them."""
+    place = f"{kernel.source.tree.name}.__defaults__"
+    defaults = enumerate(kernel.source.function.__defaults__ or ())
+    return {d.__code__: f"{place}[{i}]" for i, d in defaults if isinstance(d, FunctionType)}
 
 
 def _device_of(trace: Trace, arguments: set[str]) -> str:
@@ -170,24 +180,6 @@ def _device_of(trace: Trace, arguments: set[str]) -> str:
         if is_tensor and _ROOT.split(parameter.source, maxsplit=1)[0] in arguments:
             return f"{parameter.source}.device"
     return ""
-
-
-def _size_checks(trace: Trace) -> list[str]:
-    """What the trace took for granted about runtime sizes: nothing else would notice."""
-    names = {parameter.source: parameter.value.name for parameter in trace.function.parameters}
-    used = _size_symbols(trace.function)
-    return [
-        f"assert {left} == {right}"
-        for left, right in trace.equal_sizes
-        if "__" not in left + right and (left not in names or names[left] in used)
-    ]
-
-
-def _size_symbols(function: Function) -> set[str]:
-    """The symbols that tiles have as sizes; a size that is only a loop bound assumes nothing."""
-    tiles = [v.type for op in walk_function(function) for v in op.results]
-    shapes = [tile.shape for tile in tiles if isinstance(tile, TileType)]
-    return {symbol for shape in shapes for dim in shape for symbol in dim.symbols}
 
 
 def _host_function(kernel: SplitKernel, fold: FoldLanguage) -> ast.FunctionDef:
@@ -267,8 +259,8 @@ def literal(value: Any) -> str | None:
     return None
 
 
-def replace_constants(sources: Sequence[str], constants: Sequence[Any]) -> tuple[str, list[str]]:
-    """Launch arguments as source text, and the lines that their names need.
+def replace_constants(text: str, constants: Sequence[Any]) -> tuple[str, list[str]]:
+    """Statements of a launch without ``__constants__``, and the lines that their names need.
 
     Tensors that helpers read from their own modules are imported from there.
     """
@@ -283,5 +275,5 @@ def replace_constants(sources: Sequence[str], constants: Sequence[Any]) -> tuple
         lines.append(f"{name} = None  # set it to the tensor that device code reached")
         return name
 
-    texts = [_NAMELESS.sub(nameless, _IN_MODULE.sub(named, source)) for source in sources]
-    return ", ".join(texts), list(dict.fromkeys(lines))
+    text = _NAMELESS.sub(nameless, _IN_MODULE.sub(named, text))
+    return text, list(dict.fromkeys(lines))
