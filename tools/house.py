@@ -34,6 +34,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",
+    "tilesmith/cli/export",
     "tilesmith/compiler/launch_guards",
     "tilesmith/diagnostics/operators",
     "tilesmith/frontend/source/rewriting",

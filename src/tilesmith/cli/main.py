@@ -19,6 +19,7 @@ COMMANDS = {
     "accuracy": ("accuracy", "Which of several results is wrong, and why."),
     "bench": ("bench", "Run kernels against eager, torch.compile and others."),
     "compare": ("compare", "Say what got faster or slower beyond noise."),
+    "export": ("export.command", "Write a package with compiled code, which needs torch alone."),
     "cache": ("cache", "What tuning has left on disk."),
 }
 """The module whose ``add_to`` adds the command to an application, and its first sentence."""

@@ -138,23 +138,16 @@ def with_host_function(
 
 def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Config) -> HostPart:
     module = kernel.source.function.__globals__
-    blocks = config.get("block_sizes", [])
-    registered = [blocks[block.slot] for block in trace.session.registered]
-    fold = FoldLanguage(registered, trace.session.tunable_values, module)
-    if fold.triton in own_names(kernel.source.tree):
-        fold.triton = OTHER_TRITON
-    function = _host_function(kernel, fold)
-    if device := _device_of(trace, set(parameter_names(function))):
-        function.body = on_device(function.body, module, device)
+    is_taken = "triton" in own_names(kernel.source.tree)
+    function = folded_host(kernel, trace, config, OTHER_TRITON if is_taken else "triton")
     taken = {function.name, *own_names(function)}
     launcher = "launch_kernel" if LAUNCH in taken else LAUNCH
-    host = HostNames(own_names(function), literal, _default_functions(kernel))
+    host = HostNames(own_names(function), literal, default_functions(kernel))
     checks = launch_checks(artifact, trace, host).renamed(taken)
     arguments = ", ".join(parameter.source for parameter in artifact.parameters)
     text = "\n".join([*checks.statements, f"{launcher}({arguments})"])
     statements, lines = replace_constants(text, trace.constants)
-    position = function.body.index(_PLACE)
-    function.body[position : position + 1] = ast.parse(statements).body
+    put_launch(function, statements)
     ours = {launcher, function.name, *checks.names}
     names = [name for name in free_names(function) if name not in ours]
     other = {f"import triton as {OTHER_TRITON}"} if OTHER_TRITON in names else set[str]()
@@ -162,11 +155,11 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     constants = [line for line in lines if line not in imports]
     alias = f"\n\n{launcher} = {LAUNCH}\n" if launcher != LAUNCH else ""
-    before = f"{alias}\n\n{checks.functions}\n" if checks.functions else alias
+    before = "".join([alias, *(f"\n\n{text}\n" for text in checks.functions.values())])
     return HostPart(imports, constants, f"{before}\n\n{ast.unparse(function)}\n")
 
 
-def _default_functions(kernel: SplitKernel) -> dict[CodeType, str]:
+def default_functions(kernel: SplitKernel) -> dict[CodeType, str]:
     """Functions that are defaults of parameters, and where a module finds them."""
     place = f"{kernel.source.tree.name}.__defaults__"
     defaults = enumerate(kernel.source.function.__defaults__ or ())
@@ -182,14 +175,32 @@ def _device_of(trace: Trace, arguments: set[str]) -> str:
     return ""
 
 
-def _host_function(kernel: SplitKernel, fold: FoldLanguage) -> ast.FunctionDef:
-    """Host code as a plain function, with ``_PLACE`` where the device loops stood."""
+def folded_host(kernel: SplitKernel, trace: Trace, config: Config, triton: str) -> ast.FunctionDef:
+    """Host code as a plain function, without the language.
+
+    ``put_launch`` says what stands where the device loops stood; ``triton`` is what host code calls
+    the module that has ``cdiv``.
+    """
+    module, session = kernel.source.function.__globals__, trace.session
+    blocks = config.get("block_sizes", [])
+    registered = [blocks[block.slot] for block in session.registered]
+    fold = FoldLanguage(registered, session.tunable_values, module)
+    fold.triton = triton
     source = kernel.source.fresh()
     before = [new for old in source.before if (new := fold.visit(old)) is not None]
     after = [fold.visit(statement) for statement in source.after]
     kept = [statement for statement in before if not _is_self_assignment(statement)]
     source.tree.body = [*kept, _PLACE, *after]
-    return without_notes(source.tree)
+    function = without_notes(source.tree)
+    if device := _device_of(trace, set(parameter_names(function))):
+        function.body = on_device(function.body, module, device)
+    return function
+
+
+def put_launch(function: ast.FunctionDef, statements: str) -> None:
+    """Give host code the statements that stand in place of its device loops."""
+    position = function.body.index(_PLACE)
+    function.body[position : position + 1] = ast.parse(statements).body
 
 
 def without_notes(function: ast.FunctionDef) -> ast.FunctionDef:

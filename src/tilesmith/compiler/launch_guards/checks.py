@@ -67,32 +67,40 @@ class HostNames:
 class LaunchChecks:
     """The statements that stand before a launch, and the functions that they call."""
 
-    functions: str
+    functions: Mapping[str, str]
+    """Their texts. The one with runtime sizes also serves where all sizes are constants."""
     statements: tuple[str, ...]
 
-    names: frozenset[str] = frozenset({REQUIRE, REQUIRE_TENSOR})
+    @property
+    def names(self) -> set[str]:
+        """What the functions are called."""
+        return {text.partition("(")[0].removeprefix("def ") for text in self.functions.values()}
 
     def renamed(self, taken: set[str]) -> LaunchChecks:
         """The same under other names where host code has these itself."""
-        new = {name: f"{name}_of_module" if name in taken else name for name in self.names}
+        known = (REQUIRE, REQUIRE_TENSOR)
+        new = {name: f"{name}_of_module" if name in taken else name for name in known}
 
         def put(text: str) -> str:
             name, bracket, rest = text.partition("(")
             return f"{new[name]}{bracket}{rest}"
 
-        functions = [f"def {put(part)}" for part in self.functions.split("def ")[1:]]
-        return LaunchChecks(
-            "".join(functions), tuple(map(put, self.statements)), frozenset(new.values())
-        )
+        functions = {
+            name: f"def {put(text.removeprefix('def '))}" for name, text in self.functions.items()
+        }
+        return LaunchChecks(functions, tuple(map(put, self.statements)))
 
 
-def launch_checks(artifact: Artifact, trace: Trace, host: HostNames) -> LaunchChecks:
+def launch_checks(
+    artifact: Artifact, trace: Trace, host: HostNames, extra: Sequence[str] = ()
+) -> LaunchChecks:
     """The checks of one trace under one config.
 
     Args:
         artifact: the code that will run.
         trace: what it was made from.
         host: the code around it.
+        extra: further statements that call ``require``.
     """
     launched = {parameter.source for parameter in artifact.parameters}
     tensors = {
@@ -106,12 +114,13 @@ def launch_checks(artifact: Artifact, trace: Trace, host: HostNames) -> LaunchCh
         *_value_checks(_guards(trace, host.own, list(tensors)), host),
         *_size_checks(trace),
         *_memory_checks(artifact),
+        *extra,
     ]
     is_static = all(_is_static(kind) for kind in tensors.values())
-    functions = [_STATIC_TENSOR if is_static else _TENSOR] if tensors else []
+    functions = {REQUIRE_TENSOR: _STATIC_TENSOR if is_static else _TENSOR} if tensors else {}
     if any(line.startswith(f"{REQUIRE}(") for line in lines):
-        functions.append(_REQUIRE)
-    return LaunchChecks("\n\n\n".join(map(str.strip, functions)), tuple(lines))
+        functions[REQUIRE] = _REQUIRE
+    return LaunchChecks({n: text.strip() for n, text in functions.items()}, tuple(lines))
 
 
 def _is_static(kind: TensorType) -> bool:
