@@ -15,7 +15,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/cli": (13, 1_650),
     "tilesmith/cli/export": (2, 90),
     "tilesmith/compiler": (7, 1_250),
-    "tilesmith/compiler/launch_guards": (2, 230),
+    "tilesmith/compiler/launch_guards": (2, 265),
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 61),
     "tilesmith/disk": (4, 330),
@@ -46,7 +46,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 88_950,
+    "lines in src": 89_000,
     "files in src": 473,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

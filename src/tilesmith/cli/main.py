@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +25,9 @@ COMMANDS = {
     "cache": ("cache", "What tuning has left on disk."),
 }
 """The module whose ``add_to`` adds the command to an application, and its first sentence."""
+
+SHIPPED = Path(__file__).parents[1] / "shipped"
+"""Where a wheel has ``examples`` and ``benchmarks``; in a checkout they lie beside the source."""
 
 
 class LazyCommands(TyperGroup):
@@ -83,4 +88,6 @@ for _name, (_, _summary) in COMMANDS.items():
 
 def main() -> None:
     """What the console script calls."""
+    if SHIPPED.is_dir():
+        sys.path.append(str(SHIPPED))
     app()

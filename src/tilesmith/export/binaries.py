@@ -17,6 +17,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact, evaluate_constexprs
+from tilesmith.export.launcher import OPENMP
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.targets import Target
@@ -105,9 +106,10 @@ def _shared_library(artifact: Artifact) -> Binary:
     machine = _machine(maker.triple)
     if machine != f"{sys.platform} {platform.machine()}":
         raise _cannot(artifact, "there is no linker for it", "export on such a machine")
-    asked = [("omp_get_thread_num", 1, 0), ("omp_get_num_threads", 2, 1)]
     table = OPENMP_TABLE + "".join(
-        _ASKED.format(name=name, position=position, alone=alone) for name, position, alone in asked
+        # Alone, a thread has the number 0, and there is 1.
+        _ASKED.format(name=OPENMP[position], position=position, alone=position - 1)
+        for position in (1, 2)
     )
     objects = [maker.make_object(artifact.llvm), maker.make_object(table)]
     content = _link(artifact, objects)

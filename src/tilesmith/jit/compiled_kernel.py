@@ -10,6 +10,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, module_path
+from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
@@ -26,6 +27,9 @@ from tilesmith.targets import Target, parse_target
 ConfigLike = Config | Mapping[str, Any] | None
 DEFAULT_GPU_TARGET = "cuda:90"
 """What Triton code is shown for when there is no GPU."""
+_USUAL_GPUS = dict.fromkeys(("ttir", "ttgir", "llir", "ptx", "cubin"), DEFAULT_GPU_TARGET) | {
+    "amdgcn": "hip:gfx942", "hsaco": "hip:gfx942",
+}  # fmt: skip
 _ALIASES = {"asm": "assembly"}
 
 
@@ -107,10 +111,12 @@ class CompiledKernel:
         target: str | Target | None = None,
         options: OutputCodeOptions | None = None,
         **others: Any,
-    ) -> str:
+    ) -> Any:
         """The generated code: Triton source on a GPU, the loop nest on a CPU.
 
-        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``.
+        ``form`` asks for ``triton``, ``ttir``, ``ttgir``, ``llir``, ``ptx`` or ``amdgcn`` of a GPU,
+        for ``loops``, ``llvm`` or ``asm`` of a CPU, as text; for ``cubin``, ``hsaco`` or ``object``
+        as bytes.
         """
         if options is not None:
             options.check()
@@ -119,9 +125,13 @@ class CompiledKernel:
         form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
         if form == "triton":
             return self.to_triton_code(config, target=target, **others)
-        # Native code of a kernel for another device is shown as this machine would run it.
-        shown = resolved if form in backends.of(resolved).forms else host_target()
-        return show_form(self.to_artifact(config, target=shown), form)
+        shown = resolved
+        if form not in backends.of(resolved).forms:
+            # Code for another device: a GPU that is usual, or the CPU of this machine.
+            usual = _USUAL_GPUS.get(form)
+            shown = host_target() if usual is None else parse_target(usual)
+        artifact = self.to_artifact(config, target=shown)
+        return show_form(artifact, form, self.specialization.default.trace.observed)
 
     def to_artifact(
         self, config: ConfigLike = None, *, target: str | Target | None = None
@@ -168,13 +178,27 @@ def triton_module(
     return compiled.specialization.module(compiled.resolve(config, gpu), gpu, variant)
 
 
-def show_form(artifact: Artifact, form: str) -> str:
-    """The code of an artifact in one of the forms of its backend."""
+def show_form(artifact: Artifact, form: str, sizes: Mapping[str, int]) -> Any:
+    """The code of an artifact in one of the forms of its backend: text, or bytes of a binary.
+
+    ``sizes`` are runtime values that compile-time ones are made from.
+    """
     if form == "llvm":
         return artifact.llvm
-    if form == "assembly":
-        return code_maker(artifact.target).make_assembly(artifact.llvm)
-    return artifact.readable
+    if form in ("assembly", "object"):
+        maker = code_maker(artifact.target)
+        make = maker.make_assembly if form == "assembly" else maker.make_object
+        return make(artifact.llvm)
+    if form not in _USUAL_GPUS:
+        return artifact.readable
+    compiled = compile_artifact(artifact, scalars=sizes)
+    binary = "cubin" if "ptx" in compiled.assembly else "hsaco"
+    made = {**compiled.assembly, binary: compiled.binary}
+    if form not in made:
+        problem = f"code for {artifact.target} has no form {form!r}"
+        expected = ", ".join(name for name in made if name != "source")
+        raise errors.InvalidArgumentValue(function="to_code", problem=problem, expected=expected)
+    return made[form]
 
 
 def check_form(form: str, known: Sequence[str]) -> str:

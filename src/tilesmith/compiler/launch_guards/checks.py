@@ -10,11 +10,10 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 from tilesmith.artifacts import Artifact
 from tilesmith.dtypes import DType
-from tilesmith.frontend.trace import Trace
 from tilesmith.frontend.tracing.guards import Guard, root_of
 from tilesmith.ir.function import Function
 from tilesmith.ir.traversal import walk_function
@@ -24,7 +23,7 @@ REQUIRE, REQUIRE_TENSOR = "require", "require_tensor"
 _MADE_FOR = "this module was made for"
 _REQUIRE = f'''
 def {REQUIRE}(what, given, expected):
-    if repr(given) != repr(expected):
+    if given != expected or type(given) is not type(expected):
         raise ValueError(f"{_MADE_FOR} {{what}} = {{expected}}, and was given {{given}}")
 '''
 _STATIC_TENSOR = f'''
@@ -49,6 +48,35 @@ def {REQUIRE_TENSOR}(name, given, dtype, sizes, strides, max_offset=None):
         limit = "" if max_offset is None else f", offsets up to {{max_offset}}"
         raise ValueError(f"{_MADE_FOR} {{made_for}}{{limit}}; and was given {{shown}}")
 '''
+
+
+class Trace(Protocol):
+    """What checks are made from; a trace has it."""
+
+    @property
+    def function(self) -> Function:
+        """As it was traced."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorType]:
+        """What was taken for granted of each tensor."""
+        ...
+
+    @property
+    def covered(self) -> tuple[Guard, ...]:
+        """Of values that a key covers."""
+        ...
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """Of all others."""
+        ...
+
+    @property
+    def equal_sizes(self) -> tuple[tuple[str, str], ...]:
+        """Runtime sizes that are taken for one."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -172,20 +200,12 @@ def _is_of_tensor(guard: Guard, tensors: Sequence[str]) -> bool:
 
 
 def _value_checks(guards: Iterator[Guard], host: HostNames) -> Iterator[str]:
-    """One statement for all that can be told by equality, one for each condition."""
-    equal: dict[str, str] = {}
     for guard in guards:
         if guard.value is True:
             yield f"{REQUIRE}({guard.expression!r}, {guard.expression}, True)"
         elif guard.value is not False:  # a number that needed 64 bits leaves room for any other
             given, expected = _comparison(guard, host)
-            equal[given] = expected
-    if len(equal) == 1:
-        ((given, expected),) = equal.items()
-        yield f"{REQUIRE}({given!r}, {given}, {expected})"
-    elif equal:
-        listed = ", ".join(equal)
-        yield f"{REQUIRE}({listed!r}, ({listed}), ({', '.join(equal.values())}))"
+            yield f"{REQUIRE}({given!r}, {given}, {expected})"
 
 
 def _comparison(guard: Guard, host: HostNames) -> tuple[str, str]:
