@@ -1,7 +1,7 @@
 """Builds the wheel with the gallery and the benchmark suite in it; everything else is pyproject.
 
-They lie in a folder of the package that only the ``tilesmith`` command puts on the import path: names
-such as ``examples`` are nobody's to take from other packages.
+They lie in a folder of the package that only the ``tilesmith`` command puts on the import path:
+names such as ``examples`` are not ours alone.
 """
 
 import shutil
