@@ -33,7 +33,7 @@ class ExportFlags(KernelFlags):
 
 
 def export(flags: ExportFlags) -> int:
-    """Write a Python package with compiled code of a kernel, which needs torch alone."""
+    """Write a package with compiled code, which needs torch alone."""
     if not flags.output:
         raise UsageError("name the package's folder with --output")
     try:
