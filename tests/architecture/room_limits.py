@@ -15,7 +15,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/cli": (13, 1_650),
     "tilesmith/cli/export": (2, 90),
     "tilesmith/compiler": (7, 1_250),
-    "tilesmith/compiler/launch_guards": (2, 265),
+    "tilesmith/compiler/launch_guards": (2, 285),
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 61),
     "tilesmith/disk": (4, 330),

@@ -136,6 +136,21 @@ def test_descriptors_want_aligned_tensors(load: Callable[..., Any]) -> None:
         host(torch.randn(64 * 64 + 1)[1:].view(64, 64))
 
 
+def test_arguments_that_are_written_want_memory_of_their_own(load: Callable[..., Any]) -> None:
+    @helion.kernel
+    def stored(x, out):
+        for t in hl.tile(x.size(0)):
+            out[t, :] = x[t, :] + 1
+        return out
+
+    x, out = X.clone(), X.clone()
+    host = load(stored, x, out)
+    assert host(out, x) is x
+    with pytest.raises(ValueError, match=r"x and out in memory of their own = True.*given False"):
+        host(x, x)
+    assert load(stored, x, x)(x, x) is x
+
+
 def test_names_of_host_code_win(load: Callable[..., Any]) -> None:
     @helion.kernel
     def require(require_tensor):

@@ -142,7 +142,8 @@ def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Co
     function = folded_host(kernel, trace, config, OTHER_TRITON if is_taken else "triton")
     taken = {function.name, *own_names(function)}
     launcher = "launch_kernel" if LAUNCH in taken else LAUNCH
-    host = HostNames(own_names(function), literal, default_functions(kernel))
+    parameters = set(parameter_names(function))
+    host = HostNames(own_names(function), literal, parameters, default_functions(kernel))
     checks = launch_checks(artifact, trace, host).renamed(taken)
     arguments = ", ".join(parameter.source for parameter in artifact.parameters)
     text = "\n".join([*checks.statements, f"{launcher}({arguments})"])

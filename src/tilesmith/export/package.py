@@ -164,7 +164,9 @@ def _make_code(
     name = f"{str(target).replace(':', '_')}_{number}"
     binary = build(artifact, variant.trace.observed)
     captured = kernel.definition.split.captured
-    host = HostNames(set(captured), literal, default_functions(kernel.definition.split))
+    parameters = set(kernel.definition.parameters)
+    defaults = default_functions(kernel.definition.split)
+    host = HostNames(set(captured), literal, parameters, defaults)
     extra = list(_device_checks(artifact, binary))
     checks = launch_checks(artifact, variant.trace, host, extra)
     entry = {

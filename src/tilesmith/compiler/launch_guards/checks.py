@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import combinations
 from types import CodeType
 from typing import Any, Protocol
 
+from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
 from tilesmith.dtypes import DType
 from tilesmith.frontend.tracing.guards import Guard, root_of
@@ -87,6 +89,7 @@ class HostNames:
     """Its parameters and variables. What has another name is part of the module."""
     literal: Callable[[Any], str | None]
     """Source text of a value, or None where it has none."""
+    parameters: Set[str]
     defaults: Mapping[CodeType, str]
     """Functions that are defaults of its parameters, and where they are found."""
 
@@ -142,6 +145,9 @@ def launch_checks(
         *_value_checks(_guards(trace, host.own, list(tensors)), host),
         *_size_checks(trace),
         *_memory_checks(artifact),
+        *_overlap_checks(
+            trace, {s: k for s, k in tensors.items() if root_of(s) in host.parameters}
+        ),
         *extra,
     ]
     is_static = all(_is_static(kind) for kind in tensors.values())
@@ -253,3 +259,15 @@ def _memory_checks(artifact: Artifact) -> Iterator[str]:
         if parameter.may_be_negated:
             source = parameter.source
             yield f"{REQUIRE}('{source}.is_neg()', {source}.is_neg(), False)"
+
+
+def _overlap_checks(trace: Trace, arguments: Mapping[str, TensorType]) -> Iterator[str]:
+    """Arguments that are written had memory of their own, unless they shared it when traced."""
+    names = {parameter.source: parameter.value.name for parameter in trace.function.parameters}
+    written = set(tensors_written(trace.function))
+    for first, second in combinations(arguments, 2):
+        is_written = bool({names.get(first), names.get(second)} & written)
+        if is_written and arguments[first].alias != arguments[second].alias:
+            places = [f"{source}.untyped_storage().data_ptr()" for source in (first, second)]
+            what = f"{first} and {second} in memory of their own"
+            yield f"{REQUIRE}({what!r}, {' != '.join(places)}, True)"
