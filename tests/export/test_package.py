@@ -26,7 +26,11 @@ from tilesmith.export.launcher import PackageError
 from tilesmith.numerics.compare import check_against
 
 CASES = {case.name: case for case in EXAMPLES}
-SIX = ("softmax", "matmul", "attention", "layer_norm_fwd", "geglu", "cross_entropy")
+GALLERY = (
+    *("softmax", "matmul", "attention", "layer_norm_fwd", "geglu", "cross_entropy"),
+    "split_k_barrier",
+)
+"""The last one's host code looks at its config."""
 ALONE = """
 import gc, sys
 gc.collect()  # what the server has left behind may close files whose numbers are used again
@@ -81,7 +85,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "names", [SIX[:2], pytest.param(SIX[2:], marks=pytest.mark.full)], ids=["two", "four"]
+    "names", [GALLERY[:2], pytest.param(GALLERY[2:], marks=pytest.mark.full)], ids=["two", "five"]
 )
 def test_gallery_kernels_run_with_torch_alone(tmp_path: Path, names: tuple[str, ...]) -> None:
     expected: dict[str, Any] = {}

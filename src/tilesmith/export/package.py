@@ -152,8 +152,10 @@ def _make_code(
 ) -> Code:
     target, given = chosen
     complete = kernel.definition.arguments.complete(args)
-    config, origin = _choose_config(bound, complete, target, given)
-    variant = bound.specialization.find(bound.specialization.spec(target).normalize(config))
+    chosen_config, origin = _choose_config(bound, complete, target, given)
+    # As in process, where the first trace says what a config comes to.
+    config = bound.specialization.spec(target).normalize(chosen_config)
+    variant = bound.specialization.find(config)
     artifact = bound.specialization.artifact(config, target, variant)
     if artifact.descriptions:
         # The launcher hands over addresses; hardware descriptors would have to be encoded.
@@ -173,7 +175,7 @@ def _make_code(
         "name": name,
         "target": str(target),
         "arguments": describe_arguments(kernel.definition.parameters, complete),
-        "config": dict(bound.specialization.spec(target).normalize(config)),
+        "config": dict(config),
         "config_from": origin,
         "parameters": [[p.name, p.dtype, p.source] for p in artifact.parameters],
         **binary.entry,
