@@ -286,7 +286,7 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)
     equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
     aliases = tuple(frozenset(map(tracer.alias_of, tensors_in(a))) for a in request.arguments)
-    assumed = tuple(tracer.guards.covered), tracer.guards.tensors
+    assumed = tuple(tracer.guards.covered.values()), tracer.guards.tensors
     return Trace(
         function, session, guards, constants, *assumed, equal_sizes, tracer.observed, aliases
     )

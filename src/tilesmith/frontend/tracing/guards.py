@@ -56,8 +56,8 @@ class GuardList:
         self._keyed = keyed
         """Names whose values are part of the specialization key."""
         self.guards: list[Guard] = []
-        self.covered: list[Guard] = []
-        """The same of what the specialization key covers."""
+        self.covered: dict[str, Guard] = {}
+        """The same of what the specialization key covers, by expression."""
         self.tensors: dict[str, TensorType] = {}
         """What the trace took for granted of each tensor, by where it stands."""
 
@@ -70,9 +70,10 @@ class GuardList:
     ) -> None:
         """The expression, about what stands at ``source``, must have this value."""
         guard = Guard(expression, value, number, kept)
-        guards = self.covered if self.is_keyed(source) else self.guards
-        if guard not in guards:
-            guards.append(guard)
+        if self.is_keyed(source):
+            self.covered[expression] = guard
+        elif guard not in self.guards:
+            self.guards.append(guard)
 
     def constant(self, value: Any, source: str) -> None:
         """The trace took ``value`` for a constant."""
