@@ -46,7 +46,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 89_000,
+    "lines in src": 89_020,
     "files in src": 473,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

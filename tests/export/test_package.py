@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import importlib.util
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,6 +212,45 @@ def test_without_a_gpu_its_code_says_so(made: Path) -> None:
     code = launcher.CudaCode(made, entry)
     if not torch.cuda.is_available():
         assert code.problem == "torch sees no CUDA device"
+
+
+class Driver:
+    """Stands for the CUDA driver: notes what a launch is given, and has lost its context once."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: 0
+
+    def cuLaunchKernel(self, *given: Any) -> int:  # noqa: N802
+        *sizes, pointers, _ = given
+        values = [ctypes.cast(p, ctypes.POINTER(ctypes.c_uint64))[0] for p in pointers]
+        self.launches.append((*sizes[1:8], values))
+        return 0 if len(self.launches) > 1 else 201
+
+
+def test_the_driver_is_given_grid_threads_and_addresses(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, stream = Driver(), SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
+    monkeypatch.setattr(launcher, "driver", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    entry = launcher.read_manifest(made)["code"][1]
+    packed = struct.pack(f"@{entry['layout']}", 4096, 8192, *[0] * (len(entry["layout"]) - 2))
+    code = launcher.CudaCode(made, entry)
+    assert code.run(packed, (), (6, 1, 1), 0) is None
+    first, again = driver.launches
+    assert first == again
+    *sizes, values = again
+    assert sizes == [6, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"]]
+    assert values[:2] == [4096, 8192]
+    assert not any(values[2:])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    other = launcher.CudaCode(made, entry).run(packed, (), (6, 1, 1), 0)
+    assert other == "made for capability 90, this GPU has 80"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _STATIC_SHARED_BYTES = 48 << 10
 
 
@@ -195,12 +196,28 @@ class CudaCode:
             pointers = (ctypes.c_void_p * len(self._offsets))(*[base + o for o in self._offsets])
             entry = self._entry
             stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-            launched = (function, *grid, entry["threads"], 1, 1, entry["shared_bytes"], stream)
-            if entry["is_cooperative"]:
-                check(driver().cuLaunchCooperativeKernel(*launched, pointers))
-            else:
-                check(driver().cuLaunchKernel(*launched, pointers, None))
+            given = (
+                function,
+                *grid,
+                entry["threads"],
+                1,
+                1,
+                entry["shared_bytes"],
+                stream,
+                pointers,
+            )
+            code = self._launch(given)
+            if code == _INVALID_CONTEXT:
+                # A thread of its own in which nothing has used the device yet.
+                torch.cuda.current_stream(device).synchronize()
+                code = self._launch(given)
+            check(code)
         return None
+
+    def _launch(self, given: tuple[Any, ...]) -> int:
+        if self._entry["is_cooperative"]:
+            return driver().cuLaunchCooperativeKernel(*given)
+        return driver().cuLaunchKernel(*given, None)
 
     def _load(self, device: int) -> Any:
         """The kernel on a device, or why the device cannot run it; the device is current."""
