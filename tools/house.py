@@ -37,6 +37,8 @@ NEW_ROOMS = (
     "tilesmith/backends/cpu/planning/closures",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",
+    "tilesmith/cli/export",
+    "tilesmith/compiler/launch_guards",
     "tilesmith/diagnostics/operators",
     "tilesmith/frontend/host_calls",
     "tilesmith/frontend/tracing/packed",

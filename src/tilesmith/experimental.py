@@ -1,4 +1,4 @@
-"""What may still change: gradients of kernels, computed by a call."""
+"""What may still change: gradients of kernels, computed by a call, and packages of kernels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
+from tilesmith.export.package import export_package
 from tilesmith.frontend.containers import tensors_in
 from tilesmith.gradients.derived import DerivedBackward
 from tilesmith.jit.kernel import Kernel
 
-__all__ = ["backward"]
+__all__ = ["backward", "export_package"]
 
 
 def backward(

@@ -16,10 +16,13 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles": (16, 3_500),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
+    "tilesmith/cli/export": (2, 90),
     "tilesmith/compiler": (7, 1_250),
+    "tilesmith/compiler/launch_guards": (2, 285),
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 61),
     "tilesmith/disk": (4, 330),
+    "tilesmith/export": (4, 860),
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/host_calls": (2, 300),
     "tilesmith/frontend/source/rewriting": (5, 670),
@@ -49,8 +52,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 87_800,
-    "files in src": 465,
+    "lines in src": 89_020,
+    "files in src": 473,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -191,6 +191,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "HostAPIOnDevice": {"function": "hl.register_block_size"},
     "RegisterOnDevice": {"function": "hl.register_tunable"},
     "SpecializeOnDevice": {},
+    "CannotExport": {"function": "add", "problem": "it has several launches"},
     "AutotuneError": {"function": "add", "problem": "all 12 configs failed to compile"},
     "AutotuningDisallowedInEnvironment": {
         "function": "add",

@@ -14,6 +14,7 @@ from tilesmith import exc
 from tilesmith.jit import launchers
 from tilesmith.runtime.launchers import cpu
 from tilesmith.runtime.native.host_cpu import can_run, host_target
+from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.targets import parse_target
 
 
@@ -119,9 +120,30 @@ def test_loops_are_printed_when_they_are_read(native):
 
 def test_unknown_forms_are_refused(native):
     bound = native(scaled).bind((torch.randn(5), 1.0, 2))
-    with pytest.raises(exc.InvalidArgumentValue, match=r"no form 'ptx'") as caught:
-        bound.to_code(form="ptx")
-    assert "triton, loops, llvm, assembly" in str(caught.value)
+    with pytest.raises(exc.InvalidArgumentValue, match=r"no form 'spirv'") as caught:
+        bound.to_code(form="spirv")
+    assert "loops, llvm, assembly, object" in str(caught.value)
+    with pytest.raises(exc.InvalidArgumentValue, match=r"cuda:90 has no form 'amdgcn'") as caught:
+        bound.to_code(form="amdgcn", target="cuda:90")
+    assert "ttir, ttgir, llir, ptx, cubin" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("form", "part"),
+    [
+        ("ttir", "tt.func"),
+        ("ttgir", "ttg.num-warps"),
+        ("ptx", ".visible .entry _scaled"),
+        ("amdgcn", "amdgcn-amd-amdhsa--gfx942"),
+        ("cubin", b"\x7fELF"),
+        ("hsaco", b"\x7fELF"),
+        ("object", code_maker(host_target()).make_object("")[:4]),
+    ],
+    ids=lambda item: item if isinstance(item, str) else "",
+)
+def test_compiled_forms_of_a_kernel_on_a_cpu(native, form: str, part: str | bytes):
+    code = native(scaled).bind((torch.randn(1000), 1.0, 2)).to_code(form=form)
+    assert part in code
 
 
 @pytest.mark.parametrize(

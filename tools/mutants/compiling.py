@@ -64,9 +64,23 @@ FRONTEND = (
     Mutant(
         "a list that grew is taken for the one that was traced",
         "frontend",
-        'self.require(f"len({source})", len(value))',
+        'self.require(f"len({source})", len(value), source=source)',
         "pass",
         ("test_globals.py::test_tensors",),
+    ),
+    Mutant(
+        "saved modules take any value of an argument that is a constant in them",
+        "frontend",
+        "for guard in (*trace.covered, *trace.guards):",
+        "for guard in trace.guards:",
+        ("test_launch_guards.py::test_another_value_is_refused",),
+    ),
+    Mutant(
+        "a package whose manifest was edited is loaded",
+        "runtime",
+        "if found != manifest_hash(manifest):",
+        "if not found:",
+        ("test_package.py::test_a_manifest_that_was_edited_is_refused",),
     ),
     Mutant(
         "tensors beyond 2^31 elements are not marked",

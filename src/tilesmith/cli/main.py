@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,9 +21,13 @@ COMMANDS = {
     "accuracy": ("accuracy", "Which of several results is wrong, and why."),
     "bench": ("bench", "Run kernels against eager, torch.compile and others."),
     "compare": ("compare", "Say what got faster or slower beyond noise."),
+    "export": ("export.command", "Write a package with compiled code, which needs torch alone."),
     "cache": ("cache", "What tuning has left on disk."),
 }
 """The module whose ``add_to`` adds the command to an application, and its first sentence."""
+
+SHIPPED = Path(__file__).parents[1] / "shipped"
+"""Where a wheel has ``examples`` and ``benchmarks``; in a checkout they lie beside the source."""
 
 
 class LazyCommands(TyperGroup):
@@ -82,4 +88,6 @@ for _name, (_, _summary) in COMMANDS.items():
 
 def main() -> None:
     """What the console script calls."""
+    if SHIPPED.is_dir():
+        sys.path.append(str(SHIPPED))
     app()

@@ -12,17 +12,16 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tilesmith.artifacts import Artifact
+from tilesmith.compiler.launch_guards.checks import HostNames, launch_checks
 from tilesmith.frontend.source.kernel_source import called_name
 from tilesmith.frontend.source.names import bound_names, parameter_names, read_names
 from tilesmith.frontend.source.split_kernel import SplitKernel, on_device
 from tilesmith.frontend.trace import Trace
-from tilesmith.ir.function import Function
-from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TensorType, TileType
+from tilesmith.ir.types import TensorType
 from tilesmith.schedule.config import Config
 
 LAUNCH = "launch"
@@ -127,7 +126,7 @@ def with_host_function(
     """
     blocks = config.get("block_sizes", [])
     registered = tuple(blocks[block.slot] for block in trace.session.registered)
-    key = (id(trace), registered, artifact.parameters)
+    key = (id(trace), registered, artifact.parameters, artifact.descriptions)
     part = memo.get(key)
     if part is None:
         part = memo[key] = _host_part(artifact, kernel, trace, config)
@@ -139,28 +138,33 @@ def with_host_function(
 
 def _host_part(artifact: Artifact, kernel: SplitKernel, trace: Trace, config: Config) -> HostPart:
     module = kernel.source.function.__globals__
-    sources = [parameter.source for parameter in artifact.parameters]
-    arguments, lines = replace_constants(sources, trace.constants)
-    blocks = config.get("block_sizes", [])
-    registered = [blocks[block.slot] for block in trace.session.registered]
-    fold = FoldLanguage(registered, trace.session.tunable_values, module)
-    if fold.triton in own_names(kernel.source.tree):
-        fold.triton = OTHER_TRITON
-    function = _host_function(kernel, fold)
-    if device := _device_of(trace, set(parameter_names(function))):
-        function.body = on_device(function.body, module, device)
-    is_taken = LAUNCH in {function.name, *own_names(function)}
-    launcher = "launch_kernel" if is_taken else LAUNCH
-    position = function.body.index(_PLACE)
-    launch = ast.parse("\n".join([*_size_checks(trace), f"{launcher}({arguments})"])).body
-    function.body[position : position + 1] = launch
-    names = [name for name in free_names(function) if name != launcher]
+    is_taken = "triton" in own_names(kernel.source.tree)
+    function = folded_host(kernel, trace, config, OTHER_TRITON if is_taken else "triton")
+    taken = {function.name, *own_names(function)}
+    launcher = "launch_kernel" if LAUNCH in taken else LAUNCH
+    parameters = set(parameter_names(function))
+    host = HostNames(own_names(function), literal, parameters, default_functions(kernel))
+    checks = launch_checks(artifact, trace, host).renamed(taken)
+    arguments = ", ".join(parameter.source for parameter in artifact.parameters)
+    text = "\n".join([*checks.statements, f"{launcher}({arguments})"])
+    statements, lines = replace_constants(text, trace.constants)
+    put_launch(function, statements)
+    ours = {launcher, function.name, *checks.names}
+    names = [name for name in free_names(function) if name not in ours]
     other = {f"import triton as {OTHER_TRITON}"} if OTHER_TRITON in names else set[str]()
     lines = sorted({*lines, *lines_for_names(module, names), *other})
     imports = [line for line in lines if line.startswith(("import ", "from "))]
     constants = [line for line in lines if line not in imports]
-    alias = f"\n\n{launcher} = {LAUNCH}\n" if is_taken else ""
-    return HostPart(imports, constants, f"{alias}\n\n{ast.unparse(function)}\n")
+    alias = f"\n\n{launcher} = {LAUNCH}\n" if launcher != LAUNCH else ""
+    before = "".join([alias, *(f"\n\n{text}\n" for text in checks.functions.values())])
+    return HostPart(imports, constants, f"{before}\n\n{ast.unparse(function)}\n")
+
+
+def default_functions(kernel: SplitKernel) -> dict[CodeType, str]:
+    """Functions that are defaults of parameters, and where a module finds them."""
+    place = f"{kernel.source.tree.name}.__defaults__"
+    defaults = enumerate(kernel.source.function.__defaults__ or ())
+    return {d.__code__: f"{place}[{i}]" for i, d in defaults if isinstance(d, FunctionType)}
 
 
 def _device_of(trace: Trace, arguments: set[str]) -> str:
@@ -172,32 +176,32 @@ def _device_of(trace: Trace, arguments: set[str]) -> str:
     return ""
 
 
-def _size_checks(trace: Trace) -> list[str]:
-    """What the trace took for granted about runtime sizes: nothing else would notice."""
-    names = {parameter.source: parameter.value.name for parameter in trace.function.parameters}
-    used = _size_symbols(trace.function)
-    return [
-        f"assert {left} == {right}"
-        for left, right in trace.equal_sizes
-        if "__" not in left + right and (left not in names or names[left] in used)
-    ]
+def folded_host(kernel: SplitKernel, trace: Trace, config: Config, triton: str) -> ast.FunctionDef:
+    """Host code as a plain function, without the language.
 
-
-def _size_symbols(function: Function) -> set[str]:
-    """The symbols that tiles have as sizes; a size that is only a loop bound assumes nothing."""
-    tiles = [v.type for op in walk_function(function) for v in op.results]
-    shapes = [tile.shape for tile in tiles if isinstance(tile, TileType)]
-    return {symbol for shape in shapes for dim in shape for symbol in dim.symbols}
-
-
-def _host_function(kernel: SplitKernel, fold: FoldLanguage) -> ast.FunctionDef:
-    """Host code as a plain function, with ``_PLACE`` where the device loops stood."""
+    ``put_launch`` says what stands where the device loops stood; ``triton`` is what host code calls
+    the module that has ``cdiv``.
+    """
+    module, session = kernel.source.function.__globals__, trace.session
+    blocks = config.get("block_sizes", [])
+    registered = [blocks[block.slot] for block in session.registered]
+    fold = FoldLanguage(registered, session.tunable_values, module)
+    fold.triton = triton
     source = kernel.source.fresh()
     before = [new for old in source.before if (new := fold.visit(old)) is not None]
     after = [fold.visit(statement) for statement in source.after]
     kept = [statement for statement in before if not _is_self_assignment(statement)]
     source.tree.body = [*kept, _PLACE, *after]
-    return without_notes(source.tree)
+    function = without_notes(source.tree)
+    if device := _device_of(trace, set(parameter_names(function))):
+        function.body = on_device(function.body, module, device)
+    return function
+
+
+def put_launch(function: ast.FunctionDef, statements: str) -> None:
+    """Give host code the statements that stand in place of its device loops."""
+    position = function.body.index(_PLACE)
+    function.body[position : position + 1] = ast.parse(statements).body
 
 
 def without_notes(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -267,8 +271,8 @@ def literal(value: Any) -> str | None:
     return None
 
 
-def replace_constants(sources: Sequence[str], constants: Sequence[Any]) -> tuple[str, list[str]]:
-    """Launch arguments as source text, and the lines that their names need.
+def replace_constants(text: str, constants: Sequence[Any]) -> tuple[str, list[str]]:
+    """Statements of a launch without ``__constants__``, and the lines that their names need.
 
     Tensors that helpers read from their own modules are imported from there.
     """
@@ -283,5 +287,5 @@ def replace_constants(sources: Sequence[str], constants: Sequence[Any]) -> tuple
         lines.append(f"{name} = None  # set it to the tensor that device code reached")
         return name
 
-    texts = [_NAMELESS.sub(nameless, _IN_MODULE.sub(named, source)) for source in sources]
-    return ", ".join(texts), list(dict.fromkeys(lines))
+    text = _NAMELESS.sub(nameless, _IN_MODULE.sub(named, text))
+    return text, list(dict.fromkeys(lines))

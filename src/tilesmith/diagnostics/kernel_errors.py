@@ -251,6 +251,10 @@ class SpecializeArgType(BaseError):
     message = "hl.specialize takes sizes, strides and integers, not {type}"
 
 
+class CannotExport(BaseError):
+    message = "kernel `{function}` cannot be exported: {problem}"
+
+
 class AutotuneError(BaseError):
     message = "autotuning kernel `{function}` failed: {problem}"
     fix = 'pass config=Config(...), or autotune_effort="none" to use the default config'

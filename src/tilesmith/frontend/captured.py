@@ -116,9 +116,8 @@ class CapturedValues:
             self._tracer.equal_sizes.append((source, str(int(value))))
             return int(value)
         dtype = self._tracer.integer_dtype(int(value))
-        if not self._guards.is_keyed(source):
-            fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
-            self._guards.require(fits, -INT32_LIMIT <= value <= WIDE_LIMIT)
+        fits = f"-{INT32_LIMIT} <= {source} <= {WIDE_LIMIT}"
+        self._guards.require(fits, -INT32_LIMIT <= value <= WIDE_LIMIT, source=source)
         parameter = self._tracer.parameter(readable_name(source), source, scalar(dtype))
         self._tracer.arguments.setdefault(parameter, value)
         self._tracer.observed[parameter.name] = int(value)

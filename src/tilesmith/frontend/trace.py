@@ -46,6 +46,7 @@ from tilesmith.frontend.tracing.tracer import (
     tracing,
 )
 from tilesmith.ir.function import Function
+from tilesmith.ir.types import TensorType
 
 _UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"
 """What Python says when the numbers of names and values differ."""
@@ -91,6 +92,10 @@ class Trace:
     """Host values baked in as constants: source expression and value."""
     constants: tuple[Any, ...]
     """What launch expressions and guards call ``__constants__``."""
+    covered: tuple[Guard, ...]
+    """Guards of what the specialization key covers: for code that is called without a key."""
+    tensors: Mapping[str, TensorType]
+    """What was taken for granted of each tensor, by the expression that finds it."""
     equal_sizes: tuple[tuple[str, str], ...] = ()
     """Expressions of runtime sizes that were equal, and that the kernel takes for one."""
     observed: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -273,7 +278,10 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)
     equal_sizes = tuple(dict.fromkeys(tracer.equal_sizes))
     aliases = tuple(frozenset(map(tracer.alias_of, tensors_in(a))) for a in request.arguments)
-    return Trace(function, session, guards, constants, equal_sizes, tracer.observed, aliases)
+    assumed = tuple(tracer.guards.covered.values()), tracer.guards.tensors
+    return Trace(
+        function, session, guards, constants, *assumed, equal_sizes, tracer.observed, aliases
+    )
 
 
 def _holds_numbers(value: Any) -> bool:

@@ -12,7 +12,14 @@ from tilesmith.artifacts import Artifact, module_path
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.output.code import OutputCodeOptions, check_form, decorator_line, show_form
+from tilesmith.jit.output.code import (
+    DEFAULT_GPU_TARGET,
+    OutputCodeOptions,
+    check_form,
+    decorator_line,
+    show_form,
+    usual_target,
+)
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.schedule.config import Config
@@ -22,8 +29,6 @@ from tilesmith.settings import Settings
 from tilesmith.targets import Target, parse_target
 
 ConfigLike = Config | Mapping[str, Any] | None
-DEFAULT_GPU_TARGET = "cuda:90"
-"""What Triton code is shown for when there is no GPU."""
 
 
 class CompiledKernel:
@@ -124,11 +129,12 @@ class CompiledKernel:
         target: str | Target | None = None,
         options: OutputCodeOptions | None = None,
         **shown: Any,
-    ) -> str:
+    ) -> Any:
         """The generated code: Triton source on a GPU, the loop nest on a CPU.
 
-        ``form`` asks for one of ``triton``, ``loops``, ``llvm`` and ``assembly``; what is ``shown``
-        are the other options of ``to_triton_code``.
+        ``form`` asks for ``triton``, ``ttir``, ``ttgir``, ``llir``, ``ptx`` or ``amdgcn`` of a GPU,
+        for ``loops``, ``llvm`` or ``asm`` of a CPU, as text; for ``cubin``, ``hsaco`` or ``object``
+        as bytes. What is ``shown`` are the other options of ``to_triton_code``.
         """
         if options is not None:
             options.check()
@@ -137,9 +143,11 @@ class CompiledKernel:
         form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
         if form == "triton":
             return self.to_triton_code(config, target=target, **shown)
-        # Native code of a kernel for another device is shown as this machine would run it.
-        place = resolved if form in backends.of(resolved).forms else host_target()
-        return show_form(self._shown(**shown).to_artifact(config, target=place), form)
+        # Code for another device: a GPU that is usual, or the CPU of this machine.
+        is_here = form in backends.of(resolved).forms
+        place = resolved if is_here else usual_target(form) or host_target()
+        artifact = self._shown(**shown).to_artifact(config, target=place)
+        return show_form(artifact, form, self.specialization.default.trace.observed)
 
     def to_artifact(
         self, config: ConfigLike = None, *, target: str | Target | None = None

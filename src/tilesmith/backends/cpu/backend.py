@@ -69,6 +69,6 @@ CPU_BACKEND = Backend(
     emit=emit,
     prepare=lambda function, _: look_up_single_elements(function),
     refused_ops=REFUSED_OPS,
-    forms=("loops", "llvm", "assembly"),
+    forms=("loops", "llvm", "assembly", "object"),
     tuning=TuningNeeds(preloads=("llvmlite.binding",)),
 )

@@ -1,7 +1,7 @@
 """What must still hold at a launch for a trace to be used again.
 
-A guard is an expression over captured names and the value that it had when traced. Arguments need
-none, since the specialization key covers them; what host code computes and what globals hold does.
+A guard is an expression over captured names and the value that it had when traced. Launches test no
+guards of arguments, since the specialization key covers them; saved modules test those too.
 """
 
 from __future__ import annotations
@@ -56,46 +56,53 @@ class GuardList:
         self._keyed = keyed
         """Names whose values are part of the specialization key."""
         self.guards: list[Guard] = []
+        self.covered: dict[str, Guard] = {}
+        """The same of what the specialization key covers, by expression."""
+        self.tensors: dict[str, TensorType] = {}
+        """What the trace took for granted of each tensor, by where it stands."""
 
     def is_keyed(self, source: str) -> bool:
         """Whether the specialization key covers what stands at ``source``."""
         return root_of(source) in self._keyed
 
-    def require(self, expression: str, value: Any, number: str = "", *, kept: Any = None) -> None:
-        """The expression must have this value."""
+    def require(
+        self, expression: str, value: Any, number: str = "", *, kept: Any = None, source: str = ""
+    ) -> None:
+        """The expression, about what stands at ``source``, must have this value."""
         guard = Guard(expression, value, number, kept)
-        if guard not in self.guards:
+        if self.is_keyed(source):
+            self.covered[expression] = guard
+        elif guard not in self.guards:
             self.guards.append(guard)
 
     def constant(self, value: Any, source: str) -> None:
         """The trace took ``value`` for a constant."""
-        if self.is_keyed(source):
-            return
         if isinstance(value, FunctionType):
             # A lambda of host code is a new object at every call; its code is not. Comparing two
             # code objects would look at all their parts.
             code = value.__code__
-            self.require(f"id(getattr({source}, '__code__', None))", id(code), kept=code)
+            test = f"id(getattr({source}, '__code__', None))"
+            self.require(test, id(code), kept=code, source=source)
         elif isinstance(value, float) and (value == 0.0 or math.isnan(value)):
-            self.require(f"repr({source})", repr(value), number=source)
+            self.require(f"repr({source})", repr(value), source, source=source)
         elif isinstance(value, (bool, int, float)):
             number = "" if isinstance(value, bool) else source
-            self.require(f"({source}.__class__, {source})", (type(value), value), number)
+            test = f"({source}.__class__, {source})"
+            self.require(test, (type(value), value), number, source=source)
         elif value is None or isinstance(value, _COMPARED):
-            self.require(source, value)
+            self.require(source, value, source=source)
 
     def container(self, value: Any, source: str) -> None:
         """The trace went through the items of ``value``: their number is fixed."""
-        if self.is_keyed(source):
-            return
-        self.require(f"{source}.__class__", type(value))
+        self.require(f"{source}.__class__", type(value), source=source)
         if isinstance(value, (list, tuple)):
-            self.require(f"len({source})", len(value))
+            self.require(f"len({source})", len(value), source=source)
         elif isinstance(value, dict):
-            self.require(f"tuple({source})", tuple(value))
+            self.require(f"tuple({source})", tuple(value), source=source)
 
     def tensor(self, tensor: torch.Tensor, tensor_type: TensorType, source: str) -> None:
         """The trace took what the type says about a tensor for granted."""
+        self.tensors[source] = tensor_type
         if self.is_keyed(source):
             return
         self.require(f"{source}.__class__", type(tensor))

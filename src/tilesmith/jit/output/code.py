@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
+from tilesmith.targets import Target, parse_target
 
+DEFAULT_GPU_TARGET = "cuda:90"
+"""What Triton code is shown for when there is no GPU."""
+_USUAL_GPUS = {
+    **dict.fromkeys(("ttir", "ttgir", "llir", "ptx", "cubin"), DEFAULT_GPU_TARGET),
+    **dict.fromkeys(("amdgcn", "hsaco"), "hip:gfx942"),
+}
 _ALIASES = {"asm": "assembly"}
 
 
@@ -47,13 +56,33 @@ def decorator_line(config: Config, settings: Settings) -> str:
     return f"@{package}.kernel({', '.join(parts)})"
 
 
-def show_form(artifact: Artifact, form: str) -> str:
-    """The code of an artifact in one of the forms of its backend."""
+def usual_target(form: str) -> Target | None:
+    """A GPU for whose kind there is code of a form; None for a form of a CPU."""
+    name = _USUAL_GPUS.get(form)
+    return None if name is None else parse_target(name)
+
+
+def show_form(artifact: Artifact, form: str, sizes: Mapping[str, int]) -> Any:
+    """The code of an artifact in one of the forms of its backend: text, or bytes of a binary.
+
+    ``sizes`` are runtime values that compile-time ones are made from.
+    """
     if form == "llvm":
         return artifact.llvm
-    if form == "assembly":
-        return code_maker(artifact.target).make_assembly(artifact.llvm)
-    return artifact.readable
+    if form in ("assembly", "object"):
+        maker = code_maker(artifact.target)
+        make = maker.make_assembly if form == "assembly" else maker.make_object
+        return make(artifact.llvm)
+    if form not in _USUAL_GPUS:
+        return artifact.readable
+    compiled = compile_artifact(artifact, scalars=sizes)
+    binary = "cubin" if "ptx" in compiled.assembly else "hsaco"
+    made = {**compiled.assembly, binary: compiled.binary}
+    if form not in made:
+        problem = f"code for {artifact.target} has no form {form!r}"
+        expected = ", ".join(name for name in made if name != "source")
+        raise errors.InvalidArgumentValue(function="to_code", problem=problem, expected=expected)
+    return made[form]
 
 
 def check_form(form: str, known: Sequence[str]) -> str:

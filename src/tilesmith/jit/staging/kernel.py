@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
+import tilesmith.exc as errors
 from tilesmith.compiler.specialization import Variant
 from tilesmith.frontend.containers import ArgumentTemplate
 from tilesmith.frontend.source.checks import (
@@ -301,6 +302,9 @@ class BoundStages:
         texts = self._texts(
             lambda bound, part: bound.to_code(part, form=form, target=target, **options), config
         )
+        if any(isinstance(text, bytes) for text in texts):
+            problem = f"several launches have no {form} in common"
+            raise errors.InvalidArgumentValue(function="to_code", problem=problem)
         return staged_text(self._kernel.source, texts)
 
     def _texts(

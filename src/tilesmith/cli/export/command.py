@@ -1,0 +1,80 @@
+"""``tilesmith export``: a package with compiled code, which needs torch alone where it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilesmith.cli.flags import KernelFlags, make_command_adder
+from tilesmith.cli.output import UsageError, show
+from tilesmith.export.binaries import parse_targets
+from tilesmith.export.package import export_package
+from tilesmith.lab.workload.argument_text import ArgumentTextError
+from tilesmith.schedule.config import Config
+
+
+@dataclass(frozen=True)
+class ExportFlags(KernelFlags):
+    """The options of ``tilesmith export``."""
+
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="the package's folder; it must not exist")
+    ] = ""
+    target: Annotated[str, typer.Option(help="what to compile for: cpu,cuda:90")] = "cpu"
+    shapes: Annotated[
+        str, typer.Option(help="a file with one set of arguments a line, as --args takes them")
+    ] = ""
+    config: Annotated[
+        str, typer.Option(help="a config as JSON, instead of the tuned or default one")
+    ] = ""
+
+
+def export(flags: ExportFlags) -> int:
+    """Write a package with compiled code, which needs torch alone."""
+    if not flags.output:
+        raise UsageError("name the package's folder with --output")
+    try:
+        parse_targets(flags.target)
+    except ValueError as error:
+        raise UsageError(f"--target: {error}") from None
+    try:
+        config = Config.from_json(flags.config) if flags.config else None
+    except ValueError as error:
+        raise UsageError(f"--config: {error}") from None
+    loaded = [one.load() for one in _flags_of_samples(flags)]
+    samples = [args for _, args in loaded]
+    kernel, target = loaded[0][0], flags.target
+    folder = export_package(kernel, samples, flags.output, target=target, config=config)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    show("\n".join(f"{path.stat().st_size:>9,}  {path}" for path in files))
+    return 0
+
+
+def _flags_of_samples(flags: ExportFlags) -> list[KernelFlags]:
+    """The same flags for each set of arguments: those of ``--args``, then those of the file."""
+    given: list[Any] = [flags] if flags.args or flags.inputs else []
+    if not flags.shapes:
+        return given or [flags]
+    try:
+        lines = Path(flags.shapes).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"--shapes: {error}") from None
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        one = replace(flags, args=text, inputs="")
+        try:
+            one.load()
+        except ArgumentTextError as error:
+            raise UsageError(f"{flags.shapes}, line {number}: {error}") from None
+        given.append(one)
+    if not given:
+        raise UsageError(f"--shapes: {flags.shapes} has no arguments")
+    return given
+
+
+add_to = make_command_adder(export=export)

@@ -1,0 +1,1 @@
+"""Kernels that leave the machine: packages with code that is already compiled."""

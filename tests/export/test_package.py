@@ -1,0 +1,355 @@
+"""Exported packages: the same bits with torch alone, and clear refusals."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import importlib.util
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+from examples.softmax import softmax
+from tests.examples.cases import EXAMPLES
+from tests.warm_python import warm_python
+from tilesmith.experimental import export_package
+from tilesmith.export import binaries, launcher
+from tilesmith.export.launcher import PackageError
+from tilesmith.numerics.compare import check_against
+
+CASES = {case.name: case for case in EXAMPLES}
+GALLERY = (
+    *("softmax", "matmul", "attention", "layer_norm_fwd", "geglu", "cross_entropy"),
+    "split_k_barrier",
+)
+"""The last one's host code looks at its config."""
+ALONE = """
+import gc, sys
+gc.collect()  # what the server has left behind may close files whose numbers are used again
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tilesmith", "triton", "llvmlite"):
+            raise ImportError("not here: " + name)
+sys.meta_path.insert(0, Refuse())
+import importlib, torch
+sys.path.insert(0, ".")
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    torch.save(getattr(package, package.__all__[0])(*torch.load(f"{name}.pt")), f"{name}.out")
+assert not [m for m in sys.modules if m.startswith(("tilesmith", "triton", "llvmlite"))]
+"""
+X = torch.randn(6, 10)
+
+
+@helion.kernel(static_shapes=False)
+def shifted(x, n: int, factor: float):
+    out = torch.empty([x.size(0), helion.cdiv(x.size(1), 1)], dtype=x.dtype, device=x.device)
+    for t in hl.tile(x.size(0)):
+        out[t, :] = torch.softmax(x[t, :], 1) * factor + n
+    return out
+
+
+def load(folder: Path) -> Any:
+    """The function of a package that is imported anew."""
+    spec = importlib.util.spec_from_file_location(
+        folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
+        del sys.modules[name]
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules[folder.name] = module
+    spec.loader.exec_module(module)
+    return getattr(module, module.__all__[0])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "softmax_package"
+    samples = [(X,), (torch.randn(4, 33),)]
+    return export_package(softmax, samples, folder, target="cpu,cuda:90")
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / made.name))
+
+
+@pytest.mark.parametrize(
+    "names", [GALLERY[:2], pytest.param(GALLERY[2:], marks=pytest.mark.full)], ids=["two", "five"]
+)
+def test_gallery_kernels_run_with_torch_alone(tmp_path: Path, names: tuple[str, ...]) -> None:
+    expected: dict[str, Any] = {}
+    for name in names:
+        case = CASES[name]
+        args = case.make_inputs(case.sizes[-1], case.dtypes[0], "cpu")
+        export_package(case.kernel, [args], tmp_path / name, config=case.config)
+        given = args[: len(args) - callable(args[-1])]
+        torch.save(given, tmp_path / f"{name}.pt")
+        expected[name] = case.kernel.bind(args).compile_config(case.config)(*args)
+    (tmp_path / "alone.py").write_text(ALONE)
+    command = [*warm_python(), "alone.py", *names]
+    ended = subprocess.run(
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert not ended.returncode, ended.stderr
+    for name in names:
+        torch.testing.assert_close(
+            torch.load(tmp_path / f"{name}.out"), expected[name], rtol=0, atol=0, equal_nan=True
+        )
+
+
+def test_each_sample_has_its_code(made: Path) -> None:
+    run = load(made)
+    for x in (X, torch.randn(4, 33)):
+        assert torch.equal(run(x), softmax(x))
+
+
+def test_another_shape_is_refused_with_all_it_was_made_for(made: Path) -> None:
+    with pytest.raises(ValueError, match="softmax: no code for this call") as caught:
+        load(made)(torch.randn(5, 5))
+    assert "cpu_avx" in str(caught.value) or "cpu_" in str(caught.value)
+    assert "sizes (6, 10)" in str(caught.value)
+    assert "sizes (4, 33)" in str(caught.value)
+    assert "given torch.float32, sizes (5, 5)" in str(caught.value)
+
+
+def test_runtime_sizes_need_one_code(tmp_path: Path) -> None:
+    samples = [(X, 3, 2.0), (torch.randn(9, 70), 4, 1.0)]
+    folder = export_package(shifted, samples, tmp_path / "shifted_package")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert len(manifest["code"]) == 1
+    x = torch.randn(31, 17)
+    expected = torch.softmax(x.double(), 1) * 0.5 - 7
+    check_against(load(folder)(x, -7, 0.5), expected, reduction_length=17)
+
+
+def test_files_need_torch_and_the_standard_library_only(made: Path) -> None:
+    for path in made.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                continue
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            roots = {name.partition(".")[0] for name in names}
+            assert roots <= {"torch", *sys.stdlib_module_names}
+
+
+def test_the_manifest_says_what_was_made(made: Path) -> None:
+    manifest = launcher.read_manifest(made)
+    assert [entry["target"].partition(":")[0] for entry in manifest["code"]] == ["cpu", "cuda"] * 2
+    cpu, cuda = manifest["code"][:2]
+    assert cpu["arguments"] == "x: float32[6, 10]"
+    assert cuda["entry"] == "_softmax"
+    assert cuda["capability"] == 90
+    assert cuda["layout"].startswith("QQ")
+    assert set(cuda["layout"][2:]) <= {"Q"}  # pointers to scratch, as this Triton adds them
+    assert cuda["config"]["block_sizes"]
+    assert {"torch", "triton", "llvmlite"} <= manifest["toolchain"].keys()
+
+
+@pytest.mark.parametrize("name", ["softmax.py", "_launcher.py", "binaries"])
+def test_changed_files_are_refused(copy: Path, name: str) -> None:
+    path = copy / name
+    path = next(path.iterdir()) if path.is_dir() else path
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(RuntimeError, match=f"{path.name} is missing or was changed after export"):
+        load(copy)
+
+
+def changed(copy: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = copy / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def test_a_manifest_that_was_edited_is_refused(copy: Path) -> None:
+    changed(copy, lambda manifest: manifest["code"][0].update(entry="other"))
+    with pytest.raises(RuntimeError, match=r"manifest.json was changed after export"):
+        load(copy)
+
+
+def test_another_format_is_refused(copy: Path) -> None:
+    changed(copy, lambda manifest: manifest.update(format=99, tilesmith="9.9"))
+    with pytest.raises(RuntimeError, match=r"format 99, made by tilesmith 9.9; .* reads format 1"):
+        load(copy)
+
+
+def test_a_manifest_that_is_no_json_is_refused(copy: Path) -> None:
+    (copy / "manifest.json").write_text("{")
+    with pytest.raises(RuntimeError, match=r"manifest.json cannot be read"):
+        load(copy)
+
+
+def test_code_for_another_cpu_is_not_run() -> None:
+    here = f"{sys.platform} {__import__('platform').machine()}"
+    assert launcher.cpu_problem(here, []) is None
+    assert "made for plan9 mips" in str(launcher.cpu_problem("plan9 mips", []))
+    if launcher.cpu_features():
+        assert "lacks avx9000" in str(launcher.cpu_problem(here, ["avx9000"]))
+
+
+def test_parameters_lie_where_the_abi_puts_them() -> None:
+    assert launcher.parameter_offsets("QiQdf") == [0, 8, 16, 24, 32]
+
+
+def test_without_a_gpu_its_code_says_so(made: Path) -> None:
+    entry = launcher.read_manifest(made)["code"][1]
+    code = launcher.CudaCode(made, entry)
+    if not torch.cuda.is_available():
+        assert code.problem == "torch sees no CUDA device"
+
+
+class Driver:
+    """Stands for the CUDA driver: notes what a launch is given, and has lost its context once."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: 0
+
+    def cuLaunchKernel(self, *given: Any) -> int:  # noqa: N802
+        *sizes, pointers, _ = given
+        values = [ctypes.cast(p, ctypes.POINTER(ctypes.c_uint64))[0] for p in pointers]
+        self.launches.append((*sizes[1:8], values))
+        return 0 if len(self.launches) > 1 else 201
+
+
+def test_the_driver_is_given_grid_threads_and_addresses(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, stream = Driver(), SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
+    monkeypatch.setattr(launcher, "driver", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    entry = launcher.read_manifest(made)["code"][1]
+    packed = struct.pack(f"@{entry['layout']}", 4096, 8192, *[0] * (len(entry["layout"]) - 2))
+    code = launcher.CudaCode(made, entry)
+    assert code.run(packed, (), (6, 1, 1), 0) is None
+    first, again = driver.launches
+    assert first == again
+    *sizes, values = again
+    assert sizes == [6, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"]]
+    assert values[:2] == [4096, 8192]
+    assert not any(values[2:])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
+    other = launcher.CudaCode(made, entry).run(packed, (), (6, 1, 1), 0)
+    assert other == "made for capability 90, this GPU has 80"
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("cuda:90,riscv", "unknown target 'riscv'"),
+        ("hip:gfx942", "packages have no launcher for it yet"),
+        ("cpu:neon", "there is no linker for it"),
+    ],
+)
+def test_targets_that_cannot_be_had(tmp_path: Path, target: str, problem: str) -> None:
+    with pytest.raises((ValueError, helion.exc.CannotExport), match=problem):
+        export_package(softmax, [(X,)], tmp_path / "package", target=target)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries, "LINKERS", ("no_such_compiler",))
+    with pytest.raises(helion.exc.CannotExport, match="no linker is on the path"):
+        export_package(softmax, [(X,)], tmp_path / "package")
+
+
+TABLE = torch.ones(10)
+
+
+@helion.kernel
+def reads_a_global(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t, :] = x[t, :] * TABLE[None, :]
+    return out
+
+
+@helion.kernel
+def several_launches(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t, :] = x[t, :]
+    total = out.sum()
+    for t in hl.tile(x.size(0)):
+        out[t, :] = x[t, :] * total
+    return out
+
+
+@helion.kernel
+def calls_its_module(x):
+    out = load_nothing(x)
+    for t in hl.tile(x.size(0)):
+        out[t, :] = x[t, :]
+    return out
+
+
+def load_nothing(x):
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem"),
+    [
+        (reads_a_global, "reads a tensor that is no argument|uses `TABLE`"),
+        (several_launches, "it has several launches"),
+        (calls_its_module, "its host code uses `load_nothing`"),
+    ],
+    ids=["global", "launches", "module"],
+)
+def test_kernels_that_a_package_cannot_hold(tmp_path: Path, kernel: Any, problem: str) -> None:
+    with pytest.raises(helion.exc.CannotExport, match=problem):
+        export_package(kernel, [(X,)], tmp_path / "package")
+
+
+def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(helion.exc.CannotExport, match="exists"):
+        export_package(softmax, [(X,)], tmp_path)
+    with pytest.raises(helion.exc.CannotExport, match="is no name of a Python package"):
+        export_package(softmax, [(X,)], tmp_path / "not-a-name")
+
+
+def test_packages_are_the_same_bytes_twice(made: Path, tmp_path: Path) -> None:
+    samples = [(X,), (torch.randn(4, 33),)]
+    again = export_package(softmax, samples, tmp_path / made.name, target="cpu,cuda:90")
+    assert (again / "manifest.json").read_bytes() == (made / "manifest.json").read_bytes()
+
+
+def test_pointers_take_the_place_of_descriptors(tmp_path: Path) -> None:
+    @helion.kernel
+    def copied(x):
+        out = torch.empty_like(x)
+        for t, u in hl.tile(x.size()):
+            out[t, u] = x[t, u]
+        return out
+
+    config = helion.Config(block_sizes=[16, 16], indexing="tensor_descriptor")
+    args = (torch.randn(64, 64),)
+    folder = tmp_path / "copied_package"
+    export_package(copied, [args], folder, target="cuda:90", config=config)
+    (entry,) = launcher.read_manifest(folder)["code"]
+    assert entry["config_from"] == "given, with pointers instead of descriptors"
+    assert "tensor_descriptor" not in json.dumps(entry["config"])
+
+
+def test_package_errors_are_runtime_errors() -> None:
+    assert issubclass(PackageError, RuntimeError)

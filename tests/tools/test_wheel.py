@@ -1,0 +1,70 @@
+"""The wheel: built, unpacked and used outside of the checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpacked. Built from a copy: building writes beside the source."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("src", "examples", "benchmarks"):
+        shutil.copytree(ROOT / name, source / name, ignore=leave_out)
+    for name in FILES:
+        shutil.copy(ROOT / name, source)
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True)
+    (made,) = folder.glob("*.whl")
+    unpacked = folder / "unpacked"
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(unpacked)
+    return unpacked
+
+
+def test_it_takes_no_names_of_others(wheel: Path) -> None:
+    names = {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")}
+    assert names == {"tilesmith"}
+
+
+def test_its_requirements_can_be_met(wheel: Path) -> None:
+    (metadata,) = wheel.glob("*.dist-info/METADATA")
+    required = Parser().parsestr(metadata.read_text()).get_all("Requires-Dist")
+    assert required is not None
+    # torch 2.9 pins Triton 3.5, 2.10 takes 3.6.
+    assert "torch>=2.10" in required
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "examples.softmax:softmax", "--args", "randn(64, 64)"],
+        ["bench", "--list", "--kernel", "softmax,gemm"],
+        ["export", "examples.softmax:softmax", "--args", "randn(8, 8)", "-o", "softmax_package"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_work_outside_of_the_checkout(
+    wheel: Path, tmp_path: Path, words: list[str]
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    command = [sys.executable, "-m", "tilesmith", *words]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not ended.returncode, ended.stderr
+    assert "softmax" in ended.stdout
