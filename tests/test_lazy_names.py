@@ -35,7 +35,9 @@ def checked_names() -> dict[str, str]:
     block = next(item for item in tree.body if isinstance(item, ast.If))
     found = {"jit": "tilesmith.jit.typed.decorators:kernel"}
     for item in block.body:
-        if isinstance(item, ast.ImportFrom):
+        if isinstance(item, ast.FunctionDef):  # its module stands above what may be imported
+            found[item.name] = f"tilesmith.autotuner:{item.name}"
+        if isinstance(item, ast.ImportFrom) and item.module != "collections.abc":
             link = "." if item.module == "tilesmith" else ":"
             found.update({name.name: f"{item.module}{link}{name.name}" for name in item.names})
     return found

@@ -124,7 +124,7 @@ def _through_host_code(
     pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], leaves: Sequence[Any]
 ) -> dict[torch.Tensor, torch.Tensor]:
     """From the tensors of a launch to those that host code made them of."""
-    wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    wanted = [leaf for leaf in tensors_in(leaves) if leaf.requires_grad]
     if not pairs or not wanted:
         return {}
     tensors, gradients = zip(*pairs)

@@ -15,13 +15,14 @@ from typing import Any, Protocol
 
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
-from tilesmith.dtypes import DType
+from tilesmith.dtypes import F16, F32, F64, DType
 from tilesmith.frontend.tracing.guards import Guard, root_of
 from tilesmith.ir.function import Function
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import INT32_LIMIT, TensorType, TileType
 
 REQUIRE, REQUIRE_TENSOR = "require", "require_tensor"
+_PARTS_OF_COMPLEX = (F16, F32, F64)
 _MADE_FOR = "this module was made for"
 _REQUIRE = f'''
 def {REQUIRE}(what, given, expected):
@@ -144,7 +145,7 @@ def launch_checks(
         *_device_check([source for source in tensors if source in launched]),
         *_value_checks(_guards(trace, host.own, list(tensors)), host),
         *_size_checks(trace),
-        *_memory_checks(artifact),
+        *_memory_checks(artifact, {s: k for s, k in tensors.items() if s in launched}),
         *_overlap_checks(
             trace, {s: k for s, k in tensors.items() if root_of(s) in host.parameters}
         ),
@@ -250,15 +251,27 @@ def _size_symbols(function: Function) -> set[str]:
     return {symbol for shape in shapes for dim in shape for symbol in dim.symbols}
 
 
-def _memory_checks(artifact: Artifact) -> Iterator[str]:
+def _memory_checks(artifact: Artifact, arguments: Mapping[str, TensorType]) -> Iterator[str]:
     """Descriptors want tensors to start at a multiple of 16 bytes; no code undoes a lazy sign."""
     sources = {parameter.name: parameter.source for parameter in artifact.parameters}
     for name in dict.fromkeys(item.tensor for item in artifact.descriptions):
         yield f"{REQUIRE}('{sources[name]}.data_ptr() % 16', {sources[name]}.data_ptr() % 16, 0)"
-    for parameter in artifact.parameters:
-        if parameter.may_be_negated:
-            source = parameter.source
+    for source, tensor in arguments.items():
+        if _may_be_negated(tensor):
             yield f"{REQUIRE}('{source}.is_neg()', {source}.is_neg(), False)"
+
+
+def _may_be_negated(tensor: TensorType) -> bool:
+    """Whether it may be the imaginary part of a conjugate, whose sign torch flips lazily.
+
+    Parts of complex numbers lie two apart, so no stride of theirs is odd, but for axes of one
+    element.
+    """
+    has_odd_stride = any(
+        isinstance(stride, int) and stride % 2 and not (isinstance(size, int) and size <= 1)
+        for size, stride in zip(tensor.shape, tensor.strides)
+    )
+    return tensor.dtype in _PARTS_OF_COMPLEX and not has_odd_stride
 
 
 def _overlap_checks(trace: Trace, arguments: Mapping[str, TensorType]) -> Iterator[str]:

@@ -187,7 +187,7 @@ def is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     """Whether what follows the products takes long beside them: functions such as ``erf``."""
     functions = kernel.facts.work.total(TRANSCENDENTAL) or 0.0
     elements = fact.m.extent_or(4096) * fact.n.extent_or(4096)
-    return functions / elements * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
+    return functions / max(1, elements) * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
 
 
 def unrolled(
