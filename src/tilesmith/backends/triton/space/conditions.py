@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from typing_extensions import override
@@ -108,25 +108,17 @@ def find_disallowed(outline: FunctionOutline) -> dict[str, str]:
     return reasons
 
 
-def count_on_launch_axes(
-    outline: FunctionOutline, sizes: Mapping[str, int], order: Sequence[int]
-) -> list[int]:
-    """Programs along each launch axis of the only grid under ``xyz``; 0 where it is not known."""
-    axes = outline.axes_of(outline.grids[0])
-    return [
-        -(-(axes[i].extent or 0) // (sizes[axes[i].block] if axes[i].block else 1)) for i in order
-    ]
-
-
 def _exceeds_launch(kernel: TargetedKernel, values: Mapping[str, Any]) -> bool:
     return max(_xyz_counts(kernel, values)[1:], default=0) > MAX_LAUNCH_SIDE
 
 
 def _xyz_counts(kernel: TargetedKernel, values: Mapping[str, Any]) -> list[int]:
+    """Programs along each launch axis of the only grid under ``xyz``; 0 where it is not known."""
     if values.get("pid_type") != "xyz":
         return []
-    order = values["loop_orders"][0]
-    return count_on_launch_axes(kernel.outline, kernel.sizes(values).symbols, order)
+    sizes, outline = kernel.sizes(values).symbols, kernel.outline
+    axes = [outline.axes_of(outline.grids[0])[i] for i in values["loop_orders"][0]]
+    return [-(-(axis.extent or 0) // (sizes[axis.block] if axis.block else 1)) for axis in axes]
 
 
 MAX_THREADS = 1024
