@@ -17,7 +17,6 @@ from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, s
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
-from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
@@ -25,7 +24,6 @@ from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.model.estimates import Device
 from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
     MAX_SEARCHED_BLOCK,
@@ -211,10 +209,6 @@ class TritonRules(RoleOffers):
     @override
     def slots(self, kernel: TargetedKernel) -> KernelSlots:
         return KernelSlots(list_slots(kernel), scalar_slots(kernel))
-
-    @override
-    def device(self) -> Device:
-        return device_of(self.target)
 
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:

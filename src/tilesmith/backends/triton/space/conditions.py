@@ -7,12 +7,13 @@ from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.config import KEYS_BY_NAME, RANGE_KEYS, is_persistent
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.model.estimates import ResourceUse
+from tilesmith.schedule.model.estimates import Device, ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
 from tilesmith.schedule.space.slots import Entries, is_flattened, is_static
 
@@ -154,7 +155,7 @@ def _fewer_stages(values: Values, least: int) -> Values | None:
 
 
 class ConfigConditions(ScheduleRules):
-    """Those rules that look at values only."""
+    """What all forms of GPU kernels share: the device, and rules that look at values only."""
 
     @override
     def is_active(
@@ -220,6 +221,10 @@ class ConfigConditions(ScheduleRules):
     def _exceeds_registers(self, values: Mapping[str, Any]) -> bool:
         limit = values.get("maxnreg")
         return bool(limit) and limit * values["num_warps"] * self.target.warp_size > 65536
+
+    @override
+    def device(self) -> Device:
+        return device_of(self.target)
 
     @override
     def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
