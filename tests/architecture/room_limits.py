@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend/host_calls": (2, 277),
     "tilesmith/frontend/source/rewriting": (5, 678),
     "tilesmith/frontend/tracing/packed": (2, 72),
-    "tilesmith/gradients": (32, 7_005),
+    "tilesmith/gradients": (32, 7_004),
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/ir": (20, 2_600),
     "tilesmith/jit": (12, 2_320),
@@ -49,7 +49,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 91_238,
+    "lines in src": 91_237,
     "files in src": 486,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -158,10 +158,10 @@ class DerivedBackward:
         results: Sequence[torch.Tensor | None] | None,
     ) -> tuple[torch.Tensor | None, ...]:
         if results is not None:
-            plain = [_leaf(value) for value in inputs]
+            plain = [map_tensors(value, _leaf) for value in inputs]
             known = resume(self, plain, grad_outputs, results)
             if known is not None:
-                return tuple(known.get(x) for x in plain if isinstance(x, torch.Tensor))
+                return tuple(map(known.get, tensors_in(plain)))
         places = sorted(self.bound.written_arguments) if grad_written else []
         leaves = [
             map_tensors(value, (lambda t: t.detach().clone()) if place in places else _leaf)

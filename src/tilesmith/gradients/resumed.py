@@ -50,9 +50,8 @@ def resume(
     is none. The launch has to run where host code does something with what it wrote.
     """
     seen: list[tuple[Any, ...]] = []
-    returned = derived.bound.call_with(
-        lambda launch: lambda *values: seen.append(values), tuple(leaves)
-    )
+    call = derived.bound.with_launcher(lambda launch: lambda *values: seen.append(values))
+    returned = call(*leaves)
     if len(seen) != 1 or derived.bound.written_arguments:
         return None
     launch = _Launch(derived, seen[0])
@@ -125,7 +124,7 @@ def _through_host_code(
     pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], leaves: Sequence[Any]
 ) -> dict[torch.Tensor, torch.Tensor]:
     """From the tensors of a launch to those that host code made them of."""
-    wanted = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    wanted = [leaf for leaf in tensors_in(leaves) if leaf.requires_grad]
     if not pairs or not wanted:
         return {}
     tensors, gradients = zip(*pairs)
