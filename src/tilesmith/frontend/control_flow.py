@@ -11,11 +11,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.dtypes import BOOL, I32
-from tilesmith.frontend.tracing.changed_numbers import (
-    NumberChangedError,
-    paired_numbers,
-    scalar_for,
-)
+from tilesmith.frontend.tracing import changed_numbers
 from tilesmith.frontend.tracing.emission import apply, as_tile, reduce
 from tilesmith.frontend.tracing.merging import (
     State,
@@ -79,7 +75,7 @@ def run_if(
         arms = [_trace_arm(tracer, arm, items.joined(items.leaves)) for arm in (then, otherwise)]
     (left, _), (right, _) = arms
     pairs = [
-        (name, *paired_numbers(a, b))
+        (name, *changed_numbers.paired_numbers(a, b))
         for each in zip(names, left, right)
         for name, a, b in paired(*each)
     ]
@@ -209,10 +205,10 @@ def with_changed_numbers(state: State, trace: Callable[[State], State]) -> State
         mark = tracer.mark()
         try:
             return trace(state)
-        except NumberChangedError as changed:
+        except changed_numbers.NumberChangedError as changed:
             position, now = changed.position, changed.now
             tracer.return_to(mark)
-            start = scalar_for(state[position], now)
+            start = changed_numbers.scalar_for(state[position], now)
             state = (*state[:position], start, *state[position + 1 :])
 
 

@@ -28,15 +28,8 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, parameter_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
-from tilesmith.frontend.tracing import host_run
+from tilesmith.frontend.tracing import host_run, host_session
 from tilesmith.frontend.tracing.guards import Guard, GuardList
-from tilesmith.frontend.tracing.host_session import (
-    ConstantSizes,
-    HostSession,
-    RuntimeFloat,
-    RuntimeInt,
-    place_of,
-)
 from tilesmith.frontend.tracing.tracer import (
     INT32_LIMIT,
     TraceOptions,
@@ -87,7 +80,7 @@ class Trace:
     """The IR of one kernel, and what must hold for it to be used again."""
 
     function: Function
-    session: HostSession
+    session: host_session.HostSession
     guards: tuple[Guard, ...]
     """Host values baked in as constants: source expression and value."""
     constants: tuple[Any, ...]
@@ -122,7 +115,7 @@ def trace_kernel(request: TraceRequest) -> Trace:
     statements that only have effects are left out.
     """
     try:
-        return _trace_with(request, ConstantSizes())
+        return _trace_with(request, host_session.ConstantSizes())
     except HostReturnedError:
         raise
     except Exception:
@@ -130,10 +123,10 @@ def trace_kernel(request: TraceRequest) -> Trace:
         if _host_of(request).__code__ is _host_of(whole).__code__:
             raise
     # What was left out may have checked the arguments, or have been needed after all.
-    return _trace_with(whole, ConstantSizes())
+    return _trace_with(whole, host_session.ConstantSizes())
 
 
-def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
+def _trace_with(request: TraceRequest, constant_sizes: host_session.ConstantSizes) -> Trace:
     try:
         return _attempt(request, constant_sizes)
     except BaseError:
@@ -143,18 +136,18 @@ def _trace_with(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
     return _trace_with(request, again)
 
 
-def _attempt(request: TraceRequest, constant_sizes: ConstantSizes) -> Trace:
+def _attempt(request: TraceRequest, constant_sizes: host_session.ConstantSizes) -> Trace:
     given = request.arguments
     scratch = host_run.copy_if_changed(request.kernel.source, given, request.host_objects)
     own = () if scratch is given else scratch
     request = replace(request, arguments=scratch)
-    session = HostSession(
+    session = host_session.HostSession(
         request.block_sizes, request.tunables, constant_sizes=constant_sizes, device=request.device
     )
 
     for was, tensor in zip(tensors_in(given), tensors_in(scratch)):
         for axis, size in host_run.marked_sizes(was):
-            constant_sizes.note_value(size, place_of(tensor, "size", axis))
+            constant_sizes.note_value(size, host_session.place_of(tensor, "size", axis))
 
     def launch(*values: Any) -> None:
         raise _Traced(_trace_device(request, session, values))
@@ -213,9 +206,9 @@ def mark_runtime(argument: Any, origin: Callable[..., Any], constants: tuple[int
     if is_constant or isinstance(argument, (bool, enum.Enum)):
         return argument
     if isinstance(argument, int):
-        return RuntimeInt.make(argument, origin)
+        return host_session.RuntimeInt.make(argument, origin)
     if isinstance(argument, float):
-        return RuntimeFloat(argument)
+        return host_session.RuntimeFloat(argument)
     items = None if isinstance(argument, constexpr) else items_of(argument)
     if items is None:
         return argument
@@ -246,16 +239,17 @@ def _origins(request: TraceRequest) -> dict[int, Callable[..., torch.Tensor]]:
     return origins
 
 
-def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any, ...]) -> Trace:
-    kernel = request.kernel
-    options = request.options
+def _trace_device(
+    request: TraceRequest, session: host_session.HostSession, values: tuple[Any, ...]
+) -> Trace:
+    kernel, options = request.kernel, request.options
     # 64-bit positions where a tensor needs them, unless the user decided.
     if any(span_of(x) > INT32_LIMIT for value in values for x in tensors_in(value)):
         options = replace(options, index_dtype=options.index_dtype or I64)
     tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
     objects = [request.arguments[position] for position in sorted(request.host_objects)]
     parameters = parameter_names(kernel.source.tree)
-    named = zip(kernel.captured, values)
+    named = list(zip(kernel.captured, values))
     # Parameters with numbers that are constants here, though the key has only their types.
     numbers = {n for n, v in named if n in kernel.source.computed and _holds_numbers(v)}
     guarded = numbers | {parameters[i] for i in request.host_objects}
@@ -265,14 +259,11 @@ def _trace_device(request: TraceRequest, session: HostSession, values: tuple[Any
     overrides = {RUNTIME: RUNTIME_FUNCTIONS, **_builtins_for(kernel, forms)}
     with tracing(tracer), DeviceMode(tracer), _located_errors():
         captures = CapturedValues(tracer, forms, request.volatile, objects)
-        device_values = [
-            _wrap(captures, kernel, name, v) for name, v in zip(kernel.captured, values)
-        ]
+        device_values = [_wrap(captures, kernel, *pair) for pair in named]
         captures.note_globals(kernel.device_code, kernel.source.function.__globals__)
         kernel.device_function(overrides)(*device_values)
         captures.declare_registered()
-    body = tracer.take_region(())
-    function = tracer.finish(body)
+    function = tracer.finish(tracer.take_region(()))
     for left, right in tracer.equal_sizes:
         tracer.guards.require(f"({left}) == ({right})", value=True)
     guards, constants = tuple(tracer.guards.guards), tuple(tracer.constants)

@@ -50,8 +50,8 @@ def resume(
     is none. The launch has to run where host code does something with what it wrote.
     """
     seen: list[tuple[Any, ...]] = []
-    run_host = derived.bound.with_launcher(lambda launch: lambda *values: seen.append(values))
-    returned = run_host(*leaves)
+    call = derived.bound.with_launcher(lambda launch: lambda *values: seen.append(values))
+    returned = call(*leaves)
     if len(seen) != 1 or derived.bound.written_arguments:
         return None
     launch = _Launch(derived, seen[0])

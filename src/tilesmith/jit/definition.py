@@ -22,11 +22,7 @@ from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.containers import is_host_kind
 from tilesmith.frontend.language.host_functions import constexpr
-from tilesmith.frontend.source.checks import (
-    check_decorators,
-    check_device_code,
-    check_named_helpers,
-)
+from tilesmith.frontend.source import checks
 from tilesmith.frontend.source.kernel_source import KernelSource, find_loops, read_kernel
 from tilesmith.frontend.source.rewriting.quiet_host import leaves_tensors
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
@@ -96,9 +92,9 @@ class KernelDefinition:
     def split(self) -> SplitKernel:
         """Host and device code, checked and compiled on first use."""
         source = find_loops(self.source)
-        check_decorators(source)
-        check_device_code(source)
-        check_named_helpers(source)
+        checks.check_decorators(source)
+        checks.check_device_code(source)
+        checks.check_named_helpers(source)
         return split_kernel(source)
 
     @functools.cached_property

@@ -32,7 +32,7 @@ def any_stages(*, has_room: bool = True) -> Iterator[None]:
     """Configs that ptxas gets wrong too; ``has_room``: whether kept tiles may lie there twice."""
     room = copies.SHARED_BYTES if has_room else 0
     with (
-        mock.patch.object(rules, "_is_compiled_rightly", return_value=True),
+        mock.patch.object(rules, "is_compiled_rightly", return_value=True),
         mock.patch.object(copies, "SHARED_BYTES", room),
         mock.patch.object(module, "SHARED_BYTES", room),
     ):

@@ -30,17 +30,6 @@ from tilesmith.backends.triton.ops import (
     shape,
     verbatim,
 )
-from tilesmith.backends.triton.ops.program_ids import (
-    COOPERATIVE,
-    add_counter,
-    emit_body,
-    find_tickets,
-    grid_order,
-    has_barriers,
-    is_xyz,
-    num_sms,
-    split_at_barriers,
-)
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.turned_products.turning import turn_products
@@ -99,7 +88,7 @@ def emit(
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = version
     with emitter.writer.indented():
-        emit_body(emitter)
+        program_ids.emit_body(emitter)
     artifact = _artifact(emitter.spelling, emitter.spelling.needs, _options(emitter))
     return replace(artifact, source=_source(artifact, emitter))
 
@@ -121,7 +110,7 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
         target=schedule.target,
         backend=NAME,
         descriptions=tuple(replace(item, name=name) for item, name in needs.descriptions.items()),
-        least_sms=LEAST_SMS_FOR_GROUPS if find_tickets(function) is not None else 0,
+        least_sms=LEAST_SMS_FOR_GROUPS if program_ids.find_tickets(function) is not None else 0,
     )
 
 
@@ -129,7 +118,7 @@ def _prepare(function: Function, schedule: Schedule) -> Function:
     """Counters for programs that wait, turned products; for warps with roles, plainer maxima."""
     if schedule.form == WARP_ROLES:
         return take_factors_out_of_maxima(function)
-    return add_counter(turn_products(function, schedule))
+    return program_ids.add_counter(turn_products(function, schedule))
 
 
 @lru_cache(maxsize=1)
@@ -158,8 +147,8 @@ def _options(emitter: Emitter) -> dict[str, Any]:
     if schedule.target.kind == "hip":
         chosen = {name: schedule.backend_options.get(name, 0) for name in _HIP_OPTIONS}
         options.update({name: value for name, value in chosen.items() if value})
-    if has_barriers(emitter.function):
-        options[COOPERATIVE] = True
+    if program_ids.has_barriers(emitter.function):
+        options[program_ids.COOPERATIVE] = True
     return options
 
 
@@ -313,18 +302,18 @@ class _HostExpressions:
 def _launch_grid(function: Function, schedule: Schedule, host: _HostExpressions) -> tuple[str, ...]:
     """The number of programs along each launch axis, as expressions over parameters."""
     grids = [op for op in function.body.ops if isinstance(op, Grid)]
-    if is_xyz(schedule.pid_type, grids):
-        order = grid_order(grids[0], schedule.grids.get(grids[0].slot))
+    if program_ids.is_xyz(schedule.pid_type, grids):
+        order = program_ids.grid_order(grids[0], schedule.grids.get(grids[0].slot))
         return tuple(str(_axis_count(grids[0], axis, schedule, host)) for axis in order)
     if not is_persistent(schedule.pid_type):
         return (str(_num_tiles(grids, schedule, host)),)
-    programs = spelling.Expr(num_sms(schedule)) * schedule.num_sm_multiplier
+    programs = spelling.Expr(program_ids.num_sms(schedule)) * schedule.num_sm_multiplier
     if not all(host.is_known(bound) for op in grids for bound in (*op.begins, *op.ends)):
         return (str(programs),)
     # No more programs than tiles: without tiles, a program's pipeline prologue must not run either.
     phases = [
         [op for op in phase if isinstance(op, Grid)]
-        for phase in split_at_barriers(function.body.ops)
+        for phase in program_ids.split_at_barriers(function.body.ops)
     ]
     each = (str(_num_tiles(phase, schedule, host)) for phase in phases if phase)
     counts = list(dict.fromkeys(each))

@@ -13,26 +13,10 @@ from math import prod
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.chained_matmul import (
-    attention_gradient_seeds,
-    attention_seeds,
-    reduction_epilogue_seeds,
-)
+from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
-from tilesmith.backends.triton.heuristics.memory_bound import (
-    pointwise_seeds,
-    reduction_seeds,
-    spread_elements,
-)
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
-from tilesmith.backends.triton.heuristics.several_grids import (
-    SeveralGridsSeed,
-    exchange_seeds,
-    panel_seeds,
-    several_grids_seeds,
-    two_phase_seeds,
-)
-from tilesmith.backends.triton.model.costs import device_of
+from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
@@ -40,7 +24,6 @@ from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.model.estimates import Device
 from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
     MAX_SEARCHED_BLOCK,
@@ -142,11 +125,9 @@ def _reductions(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
     grid = [n for n in kernel.entries.blocks if n in kernel.outline.grid_blocks][-1:]
     inner = list(kernel.loop_blocks)[-1:]
     names = [*grid, *inner]
-    choices = [
-        [1, 2, 4, 8, 16] if name in grid else [512, 1024, 2048, 4096, 8192] for name in names
-    ]
     sizes = [
-        [min(size, kernel.whole(name)) for size in choice] for name, choice in zip(names, choices)
+        [min(1 << e, kernel.whole(name)) for e in (range(5) if name in grid else range(9, 14))]
+        for name in names
     ]
     for blocks in dict.fromkeys(product(*sizes)):
         for chunk, num_warps in product(_chunks(kernel), (1, 2, 4, 8, 16, 32)):
@@ -165,7 +146,7 @@ def _chunks(kernel: TargetedKernel) -> list[dict[Dim, int]]:
 
 def _elementwise(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
     for exponent, num_warps in product(range(7, 15), (1, 2, 4, 8)):
-        blocks = spread_elements(kernel, 1 << exponent)
+        blocks = memory_bound.spread_elements(kernel, 1 << exponent)
         yield replace(seed, blocks={**seed.blocks, **blocks}, num_warps=num_warps)
 
 
@@ -180,14 +161,14 @@ def _variants(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
 
 
 HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...] = (
-    ("product whose programs exchange sums", exchange_seeds),
-    ("product of a panel, then its rows", panel_seeds),
-    ("matmul with reduction epilogue", reduction_epilogue_seeds),
-    ("attention with more products", attention_gradient_seeds),
-    ("attention", attention_seeds),
+    ("product whose programs exchange sums", several_grids.exchange_seeds),
+    ("product of a panel, then its rows", several_grids.panel_seeds),
+    ("matmul with reduction epilogue", chained_matmul.reduction_epilogue_seeds),
+    ("attention with more products", chained_matmul.attention_gradient_seeds),
+    ("attention", chained_matmul.attention_seeds),
     ("matmul", matmul_seeds),
-    ("reduction", reduction_seeds),
-    ("pointwise", pointwise_seeds),
+    ("reduction", memory_bound.reduction_seeds),
+    ("pointwise", memory_bound.pointwise_seeds),
 )
 """The first that answers gives the default; more specific ones come first."""
 
@@ -230,17 +211,13 @@ class TritonRules(RoleOffers):
         return KernelSlots(list_slots(kernel), scalar_slots(kernel))
 
     @override
-    def device(self) -> Device:
-        return device_of(self.target)
-
-    @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
         if len(kernel.outline.grids) <= 1:
             return first_answer(HEURISTICS, kernel)
-        split = two_phase_seeds(kernel, _seeds_of_one)
+        split = several_grids.two_phase_seeds(kernel, _seeds_of_one)
         if split:
             return "product, then its rows", split
-        return "each loop", several_grids_seeds(kernel, _seeds_of_one)
+        return "each loop", several_grids.several_grids_seeds(kernel, _seeds_of_one)
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:

@@ -14,13 +14,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_axis
-from tilesmith.frontend.tracing import emission
-from tilesmith.frontend.tracing.known_sizes import (
-    config_length,
-    config_size,
-    has_full_tiles,
-    length_between,
-)
+from tilesmith.frontend.tracing import emission, known_sizes
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text, size_of_dim
@@ -38,10 +32,10 @@ def as_dim(size: Any, operation: str) -> Dim:
     if isinstance(size, Scalar) and size.as_dim is not None:
         return size.as_dim
     if isinstance(size, Scalar):
-        dim = length_between(0, size)
+        dim = known_sizes.length_between(0, size)
         if dim is not None and dim.constant is None:
             return dim
-        dim = config_length(0, size)
+        dim = known_sizes.config_length(0, size)
         if dim is not None:
             return dim
         raise errors.ShapeSpecializingAllocation(size=size._value.name or "a runtime value")
@@ -155,11 +149,12 @@ def _divide_numbers(shape: Shape, wanted: Shape) -> Shape | None:
     while starts < most and shape[starts] == wanted[starts]:
         starts += 1
     own, new = shape[starts : len(shape) - ends], wanted[starts : len(wanted) - ends]
-    sizes = [[config_size(dim) for dim in dims] for dims in (own, new)]
+    sizes = [[known_sizes.config_size(dim) for dim in dims] for dims in (own, new)]
     if None in sizes[0] or None in sizes[1]:
         return None
     given, needed = (prod(size for size in part if size) for part in sizes)
-    return wanted if given == needed and all(map(has_full_tiles, (*own, *new))) else None
+    can_be = given == needed and all(map(known_sizes.has_full_tiles, (*own, *new)))
+    return wanted if can_be else None
 
 
 def _merged(x: TileValue, shape: Shape) -> TileValue:

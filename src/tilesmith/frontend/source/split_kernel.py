@@ -16,14 +16,7 @@ from typing import Any, cast
 import torch
 from typing_extensions import override
 
-from tilesmith.frontend.source import names
-from tilesmith.frontend.source.functionalise import (
-    RUNTIME,
-    Functionaliser,
-    placed,
-    rebind_updated_names,
-    statement_at,
-)
+from tilesmith.frontend.source import functionalise, names
 from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.rewriting.jumps import without_jumps
 from tilesmith.frontend.source.rewriting.patterns import without_match
@@ -140,13 +133,13 @@ def compile_function(tree: ast.FunctionDef, body: list[ast.stmt], source: Kernel
 
 def _host_code(source: KernelSource, captured: tuple[str, ...]) -> CodeType:
     """Host code with one launch point; uses up the statements around the loops."""
-    launch = statement_at(source.loops[0], f"{LAUNCH}({', '.join(captured)})")
+    launch = functionalise.statement_at(source.loops[0], f"{LAUNCH}({', '.join(captured)})")
     known = {*names.parameter_names(source.tree), *names.definitely_bound(source.before)}
     known |= set(captured) - set(names.bound_names(source.before))
     # A name bound in one branch of host code only must not stop the launch: device code may never
     # use it.
     unsure = [name for name in captured if name not in known]
-    defaults = [statement_at(source.tree, f"{name} = None") for name in unsure]
+    defaults = [functionalise.statement_at(source.tree, f"{name} = None") for name in unsure]
     before, after = (
         on_device(statements, source.function.__globals__, f"{LAUNCH}.device")
         for statements in (source.before, source.after)
@@ -158,8 +151,10 @@ def _device_tree(source: KernelSource, captured: tuple[str, ...]) -> ast.Functio
     """Device code as a function of the captured names; uses up the loops."""
     local = set(names.bound_names(source.loops)) - set(captured)
     loops = without_match(source.loops, source.refuse_pattern)
-    loops = rebind_updated_names(without_jumps(loops, RUNTIME), local, RUNTIME)
-    body = Functionaliser(captured).block(loops)
+    loops = functionalise.rebind_updated_names(
+        without_jumps(loops, functionalise.RUNTIME), local, functionalise.RUNTIME
+    )
+    body = functionalise.Functionaliser(captured).block(loops)
     tree = _plain_function(source.tree, "__device", body)
     tree.args.args = [ast.arg(name) for name in captured]
     return tree
@@ -204,6 +199,6 @@ class _DeviceFiller(ast.NodeTransformer):
         )
         # Unpacked keywords may hold a device.
         if is_factory and not {None, "device"} & {keyword.arg for keyword in node.keywords}:
-            device = placed(ast.parse(self._device, mode="eval").body, node)
+            device = functionalise.placed(ast.parse(self._device, mode="eval").body, node)
             node.keywords.append(ast.keyword("device", device))
         return node

@@ -18,13 +18,7 @@ from typing import Any
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome
-from tilesmith.tune.search import candidate_pool
-from tilesmith.tune.search.classic_searches import (
-    DifferentialEvolutionSearch,
-    FiniteSearch,
-    PatternSearch,
-    RandomSearch,
-)
+from tilesmith.tune.search import candidate_pool, classic_searches
 from tilesmith.tune.search.time_model import StructuredTimeModel
 
 NUM_CENTRES = 3
@@ -192,10 +186,10 @@ METHODS: Mapping[str, Method] = {
         method.name: Method(method)
         for method in (
             ModelFirstSearch,
-            DifferentialEvolutionSearch,
-            PatternSearch,
-            RandomSearch,
-            FiniteSearch,
+            classic_searches.DifferentialEvolutionSearch,
+            classic_searches.PatternSearch,
+            classic_searches.RandomSearch,
+            classic_searches.FiniteSearch,
         )
     },
     **{

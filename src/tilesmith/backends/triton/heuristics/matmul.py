@@ -16,7 +16,6 @@ from math import prod
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
 from tilesmith.ir.types import next_power_of_2
-from tilesmith.schedule.facts.accesses import VECTOR_BYTES
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -24,8 +23,6 @@ from tilesmith.schedule.space.sizes import power_of_2_floor
 from tilesmith.targets import Target
 
 LEAST_K = 256
-LEAST_WORK = 3 << 30
-"""Multiply-adds: 18 us or so, as long as the host takes to describe tensors and to launch."""
 
 
 def multiply_adds(fact: MatmulFact) -> int:
@@ -81,8 +78,8 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
 
 NS_PER_PRODUCT = 3.6e-4
 """Time of a tile for each step of K: matrix units, per element of the tile ..."""
-NS_PER_SIDE, NS_PER_LATE_SIDE = 0.018, 0.0245
-"""... and traffic, per row and column; more for single elements and for tiles that are walked."""
+NS_PER_SIDE = 0.018
+"""... and traffic, per row and column."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,6 @@ class _TileLimits:
 
 def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
     target = kernel.target
-    operands = [item for item in kernel.facts.accesses if item.purpose.sides]
-    widths = [item.widest_vector * item.dtype.itemsize for item in operands]
     if not fact.uses_tensor_cores:
         # Each thread multiplies its own elements and K is unrolled, so tiles must be small.
         return _TileLimits(64, 64, 32 if fact.itemsize <= 4 else 16, 3, 3, 32, 1 << 20)
@@ -116,15 +111,9 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
         return _TileLimits(128, 64, 32, 3, 4, 64, 1 << 20, 2)
     if target.capability < 90:
         return _TileLimits(128, 128, 64, 4, 5)
-    if any(width < VECTOR_BYTES for width in widths):
-        # ms with tiles of 128x128 (4 warps) / 64x128, on an H200: 2999x3001x3003 0.381 / 0.330;
-        # 5001x1000x1001 0.062 (0.077) / 0.074; 3333x2222x1111 0.143 (0.108) / 0.160.
-        if all(item.widest_vector == 1 for item in operands):
-            return _TileLimits(64, 128, 64, 4, 4)
-        least = 16384 if max(widths) == VECTOR_BYTES else 1 << 20
-        return _TileLimits(128, 128, 64, 4, 3, 64, least, ns_per_side=NS_PER_LATE_SIDE)
-    is_paired = measured.is_busy(kernel, fact) and _is_copyable(kernel, fact)
-    return _TileLimits(max_n=128) if is_paired else _TileLimits()
+    late = measured.late_limits(kernel)
+    is_paired = not late and measured.is_busy(kernel, fact) and _is_copyable(kernel, fact)
+    return _TileLimits(max_n=128) if is_paired else _TileLimits(**late)
 
 
 @dataclass(frozen=True)
@@ -168,7 +157,7 @@ class _Problem:
         # For each step of K.
         walked = self.num_walked(bm, bn)
         waves = walked * -(-self.num_tiles(bm, bn) // (walked * self.target.num_sms))
-        per_side = NS_PER_LATE_SIDE if walked > 1 else self.limits.ns_per_side
+        per_side = measured.NS_PER_LATE_SIDE if walked > 1 else self.limits.ns_per_side
         return waves * max(NS_PER_PRODUCT * bm * bn, per_side * (bm + bn))
 
     def best_tile(self) -> tuple[int, int]:
@@ -273,7 +262,7 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     best = _seed(kernel, problem, bm, bn)
     copied = _copied_seeds(kernel, best, problem.num_tiles(bm, bn))
     seeds = [best, *copied, *_variants(kernel, problem, best)]
-    if multiply_adds(problem.fact) >= LEAST_WORK:
+    if multiply_adds(problem.fact) >= measured.LEAST_WORK:
         seeds = [*copied, best, *seeds[1 + len(copied) :]]
     return [_with_splits(kernel, problem, seed) for seed in (*words, *seeds)]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from math import prod
 
-from tilesmith.backends.triton.heuristics.measured.tiles import only_loads, unrolled
+from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
-from tilesmith.ir.types import Dim, next_power_of_2
+from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.fact_set import PointwiseFact
 from tilesmith.schedule.facts.products import ReductionFact
@@ -24,12 +24,6 @@ RESIDENT_ELEMENTS_READ = 16384
 """The longest one otherwise. Cross entropy of 32000 in bf16 on an H200, ms: in registers 0.248, in
 chunks of 16384 0.194 (32 warps: 0.230), of 8192 0.189; of 128256: 0.516 in chunks of 16384."""
 CHUNK, LONG_CHUNK = 8192, 16384
-ALONE_CHUNK, ALONE_TILE = 32768, 16384
-"""Of programs that have a multiprocessor each, with all its warps: nothing else keeps it busy.
-
-On an H200, ms with 16 warps / so: cross entropy 8x128256 0.0220 / 0.0195, 64x32000 0.0120 / 0.0114;
-kl_div of 8 rows in tiles of 4096 0.0462 / 0.0317.
-"""
 LONG_ROW = 65536
 TILE_ELEMENTS = 2048
 HELD_ELEMENTS = 8192
@@ -53,6 +47,12 @@ def _rows_blocks(kernel: TargetedKernel, fact: ReductionFact) -> list[str]:
     return [name for name in kernel.entries.blocks if name in symbols - own]
 
 
+def _own_and_walked(kernel: TargetedKernel, fact: ReductionFact) -> tuple[list[str], list[str]]:
+    """The same apart: blocks of the program, and of loops that walk rows of others."""
+    names, walking = _rows_blocks(kernel, fact), _walking_loops(kernel)
+    return [n for n in names if n not in walking], [n for n in walking if n in names]
+
+
 def _num_rows(kernel: TargetedKernel, blocks: list[str], width: int) -> int:
     """Rows per program: enough work for the lanes, but eight programs for each multiprocessor."""
     total = prod(map(kernel.extent, blocks))
@@ -66,9 +66,7 @@ def _row_tiles(kernel: TargetedKernel, fact: ReductionFact, width: int) -> dict[
     Steps of a loop make no programs, so they take as many rows as fill a tile; where a tile has
     rows of the program too, both have as many.
     """
-    names = _rows_blocks(kernel, fact)
-    walked = [name for name in _walking_loops(kernel) if name in names]
-    own = [name for name in names if name not in walked]
+    own, walked = _own_and_walked(kernel, fact)
     held = width * _slab(kernel, fact)
     rows = max(1, min(_num_rows(kernel, own, width), HELD_ELEMENTS // held))
     room = max(1, LOOP_TILE_ELEMENTS // width)
@@ -77,34 +75,6 @@ def _row_tiles(kernel: TargetedKernel, fact: ReductionFact, width: int) -> dict[
     left = max(1, room // rows)
     tiles = {name: min(kernel.whole(name), left) for name in walked}
     return {**dict.fromkeys(own[-1:], rows), **tiles}
-
-
-THREAD_ROW, THREAD_ROWS = 64, 128
-"""The longest row that a thread has for itself, and rows of a program then.
-
-Nearest of 512 centres for 131072x64 on an H200, ms: tiles of 8x8 4.92, of 128x1 1.00; of 256 for
-65536x16: 16x16 0.225, 128x1 0.059.
-"""
-
-
-def _thread_rows_seed(kernel: TargetedKernel, fact: ReductionFact, width: int) -> GpuSeed | None:
-    """Rows of a program that meet rows of a loop: each thread has one, and sees one at a time."""
-    names, walking = _rows_blocks(kernel, fact), _walking_loops(kernel)
-    own, walked = ([n for n in names if (n in walking) == is_in] for is_in in (False, True))
-    meeting = {fact.axis.dim, *map(Dim.of, (*own, *walked))}
-    shapes = {v.tile.shape for v in kernel.outline.tile_values}
-    if not (own and walked and width <= THREAD_ROW and any(meeting <= {*s} for s in shapes)):
-        return None
-    share = power_of_2_floor(prod(map(kernel.extent, own)) / kernel.target.num_sms)
-    rows = max(kernel.target.warp_size, min(THREAD_ROWS, share))
-    options = unrolled(kernel, lambda loop: any(block in walked for block in loop.blocks), 2)
-    return GpuSeed({own[-1]: rows}, rows // kernel.target.warp_size, options=options)
-
-
-def _is_alone(kernel: TargetedKernel) -> bool:
-    """Whether there are surely no more programs than multiprocessors, one for each row."""
-    axes = [axis for grid in kernel.outline.grids for axis in kernel.outline.axes_of(grid)]
-    return all(axis.extent for axis in axes) and kernel.programs(()) <= kernel.target.num_sms
 
 
 def _slab(kernel: TargetedKernel, fact: ReductionFact) -> int:
@@ -165,15 +135,15 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
 
 def _tile_seed(kernel: TargetedKernel) -> GpuSeed:
     """Reductions over tiles that the user's own loops walk."""
-    is_alone = _is_alone(kernel) and len(kernel.loop_blocks) == 1
-    most = ALONE_TILE if is_alone else LOOP_TILE_ELEMENTS
+    is_alone = measured.is_alone(kernel) and len(kernel.loop_blocks) == 1
+    most = measured.ALONE_TILE if is_alone else LOOP_TILE_ELEMENTS
     blocks = {name: min(kernel.whole(name), most) for name in kernel.loop_blocks}
     if not blocks and kernel.entries.blocks:
         last = kernel.entries.blocks[-1]
         blocks[last] = min(kernel.whole(last), 1024)
     widest = max(blocks.values(), default=1024)
     is_long = any(kernel.extent(name) > 4 * size for name, size in blocks.items())
-    if is_alone and widest == ALONE_TILE:
+    if is_alone and widest == measured.ALONE_TILE:
         return GpuSeed(blocks, 32, 1)
     return GpuSeed(blocks, min(16, 2 * _warps(widest)) if is_long else _warps(widest), 1)
 
@@ -191,15 +161,15 @@ def reduction_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     if columns:
         return columns
     length = next_power_of_2(primary.axis.extent_or(1024))
-    paired = _thread_rows_seed(kernel, primary, length)
-    if paired is not None:
-        return [paired]
+    own, walked = _own_and_walked(kernel, primary)
+    if length <= measured.THREAD_ROW and measured.do_rows_meet(kernel, primary, own, walked):
+        return [measured.thread_rows_seed(kernel, own, walked)]
     resident = _whole_row_seed(kernel, primary, None)
     if primary.kind != "rollable" or length <= 64:
         return [resident]
     is_stored = _is_stored(kernel, primary)
-    if not is_stored and length >= ALONE_CHUNK and _is_alone(kernel):
-        return [_whole_row_seed(kernel, primary, ALONE_CHUNK), resident]
+    if not is_stored and length >= measured.ALONE_CHUNK and measured.is_alone(kernel):
+        return [_whole_row_seed(kernel, primary, measured.ALONE_CHUNK), resident]
     chunk = CHUNK if length <= LONG_ROW and not is_stored else LONG_CHUNK
     looped = _whole_row_seed(kernel, primary, min(chunk, length // 2))
     most = RESIDENT_ELEMENTS if is_stored else RESIDENT_ELEMENTS_READ
@@ -362,4 +332,4 @@ def _largest(kernel: TargetedKernel) -> list[AccessFact]:
 def _seed(kernel: TargetedKernel, fact: PointwiseFact, elements: int) -> GpuSeed:
     blocks = spread_elements(kernel, elements)
     warps = _pointwise_warps(fact, elements * max(1, fact.slab))
-    return GpuSeed(blocks, warps, options=unrolled(kernel, only_loads, 4))
+    return GpuSeed(blocks, warps, options=measured.unrolled(kernel, measured.only_loads, 4))

@@ -12,13 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
-from tilesmith.backends.triton.heuristics.measured.tiles import (
-    LARGE_WORDS,
-    LOW_WORDS,
-    NARROW_WORDS,
-    TILES_OF_WORDS,
-    Tile,
-)
+from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.schedule.facts.accesses import AccessFact
@@ -139,7 +133,7 @@ bf16 on an H200, ms: 131072x3072x2048 WIDE 2.74, LARGE 2.68; 1024x4096x1024 WIDE
 0.0234, SHALLOW 0.036; 1024x512x2048 0.0150, 0.0178, 0.0142; 2048x512x1024 0.0155, 0.0184, 0.0149.
 """
 DEEP, SHORT, LONG_WORK = 3072, 1024, 7 << 30
-TILES: tuple[Tile, ...] = (WIDE, LARGE, (64, 256, 32, 4, 4))
+TILES: tuple[measured.Tile, ...] = (WIDE, LARGE, (64, 256, 32, 4, 4))
 """Of products whose panels are reduced by the last program.
 
 Two programs of the first share a multiprocessor: one multiplies while the other moves rows.
@@ -185,7 +179,7 @@ def panel_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     (rows,) = others
     if outline.outer_bounds.get(rows) != m or not counted_loops(outline):
         return []
-    tiles = TILES_OF_WORDS if fact.itemsize > 2 else TILES
+    tiles = measured.TILES_OF_WORDS if fact.itemsize > 2 else TILES
     seeds = [
         GpuSeed(
             {m: bm, n: bn, k: depth, rows: _num_rows(kernel, warps)},
@@ -221,15 +215,12 @@ def exchange_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
 
 
-def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[Tile]:
+def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[measured.Tile]:
     """Tiles of an exchange, the one for this product first."""
     is_short, num_sms = fact.k.extent_or(0) < SHORT, kernel.target.num_sms
     num_tiles = -(-fact.m.extent_or(4096) // 64) * -(-fact.n.extent_or(4096) // 128)
     if fact.itemsize > 2:
-        first = NARROW_WORDS if num_tiles <= 2 * num_sms else LARGE_WORDS
-        words = (LOW_WORDS, LARGE_WORDS, NARROW_WORDS)
-        first = LOW_WORDS if is_short else first
-        return [first, *(tile for tile in words if tile != first)]
+        return measured.words_to_keep(is_short=is_short, has_few=num_tiles <= 2 * num_sms)
     first = LARGE if fact.k.extent_or(0) >= DEEP else WIDE
     if num_tiles <= num_sms:
         first = SMALL

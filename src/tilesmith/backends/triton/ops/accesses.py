@@ -12,7 +12,7 @@ from math import gcd
 from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.analysis.effects import alias_group, exchanged_memory
 from tilesmith.artifacts import TensorDescription
-from tilesmith.backends.triton.emission.axes import Axis, conjunction, index_terms
+from tilesmith.backends.triton.emission.axes import conjunction, index_terms
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import (
     Expr,
@@ -155,7 +155,8 @@ def _ends_with_tensor(emitter: Emitter, affine: AffineIndex, size: Extent) -> bo
         return not affine.base and affine.dim == Dim.of(size)
     if affine.base != ((axis.start_value, 1),) or axis.end_value is None:
         return False
-    return _is_size(emitter, axis.end_value, size) or _is_cut_at(emitter, axis, size)
+    bounds = (axis.start_value, axis.end_value)
+    return _is_size(emitter, axis.end_value, size) or _is_cut_at(emitter, axis.dim, bounds, size)
 
 
 def _is_size(emitter: Emitter, value: Value, size: Extent) -> bool:
@@ -165,16 +166,14 @@ def _is_size(emitter: Emitter, value: Value, size: Extent) -> bool:
     return isinstance(size, str) and value is emitter.function.find_parameter(size)
 
 
-def _is_cut_at(emitter: Emitter, axis: Axis, size: Extent) -> bool:
+def _is_cut_at(emitter: Emitter, dim: Dim, bounds: tuple[Value, Value], size: Extent) -> bool:
     """Whether the end is ``min(x, size)``, with tiles that end at ``x`` if they reach so far."""
-    assert axis.start_value is not None
-    assert axis.end_value is not None
-    op = emitter.uses.defining.get(axis.end_value)
+    op = emitter.uses.defining.get(bounds[1])
     if not isinstance(op, Elementwise) or op.fn != "minimum":
         return False
     others = [arg for arg in op.args if not _is_size(emitter, arg, size)]
-    step = emitter.schedule.physical(axis.dim)
-    multiples = [emitter.multiples.of(value) % step for value in (axis.start_value, *others)]
+    step = emitter.schedule.physical(dim)
+    multiples = [emitter.multiples.of(value) % step for value in (bounds[0], *others)]
     return len(others) == 1 and not any(multiples)
 
 
@@ -319,14 +318,14 @@ def _is_describable(emitter: Emitter, access: BlockAccess, axes: tuple[BlockAxis
 
 
 def from_descriptor(emitter: Emitter, access: BlockAccess, descriptor: Descriptor) -> Expr:
-    """What a descriptor's load gives, as the tile without axes of size 1."""
+    """What a descriptor's load gives, as the accessed tile."""
     loaded = Expr(descriptor.name).method("load", descriptor.offsets())
     tiles = [axis for axis in descriptor.axes if not axis.dim.is_one]
     shape = tuple(axis.dim for axis in tiles)
     if len(tiles) < len(descriptor.axes):
         loaded = call("tl.reshape", loaded, emitter.spelling.shape(shape))
     order = [tiles.index(axis) for axis in access.tiles]
-    return _reordered(loaded, order, shape)
+    return restore_ones(_reordered(loaded, order, shape), access.shape)
 
 
 def to_descriptor(

@@ -231,18 +231,14 @@ class _LoopEmission:
 def range_options(options: LoopOptions, is_ordered: bool = False) -> list[str]:
     """Keyword arguments of ``tl.range`` that differ from its defaults."""
     num_stages = 1 if is_ordered else options.num_stages
-    shown: list[str] = []
-    if num_stages:
-        shown.append(f"num_stages={num_stages}")
-    if options.unroll_factor > 1:
-        shown.append(f"loop_unroll_factor={options.unroll_factor}")
-    if options.multi_buffer is False:
-        shown.append("disallow_acc_multi_buffer=True")
-    if options.flatten:
-        shown.append("flatten=True")
-    if options.warp_specialize:
-        shown.append("warp_specialize=True")
-    return shown
+    shown = {
+        f"num_stages={num_stages}": num_stages,
+        f"loop_unroll_factor={options.unroll_factor}": options.unroll_factor > 1,
+        "disallow_acc_multi_buffer=True": options.multi_buffer is False,
+        "flatten=True": options.flatten,
+        "warp_specialize=True": options.warp_specialize,
+    }
+    return [text for text, is_shown in shown.items() if is_shown]
 
 
 def _is_wide(emitter: Emitter, bound: Value) -> bool:

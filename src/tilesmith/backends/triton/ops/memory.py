@@ -36,9 +36,7 @@ def _emit_load(emitter: Emitter, op: Load) -> None:
     if access is not None and options.indexing == "tensor_descriptor":
         descriptor = accesses.find_descriptor(emitter, access)
         if descriptor is not None:
-            expr = accesses.restore_ones(
-                accesses.from_descriptor(emitter, access, descriptor), shape
-            )
+            expr = accesses.from_descriptor(emitter, access, descriptor)
     elif access is not None:
         expr = _load_block(emitter, op, access)
     emitter.define(op.result, expr or _load_pointers(emitter, op))
@@ -126,11 +124,9 @@ def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
     if op.value.tile.dtype is F64:
         # Triton takes a number for fp32, so one of more digits must say its type.
         value = emitter.spelling.typed(value, F64)
-    address, masked = (
-        accesses.cover(emitter, accesses.pointer(emitter, op), shape),
-        _masked(emitter, op),
-    )
-    emitter.writer.statement("tl.store", [str(address), str(value), *masked, *cache])
+    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape)
+    arguments = [str(address), str(value), *_masked(emitter, op), *cache]
+    emitter.writer.statement("tl.store", arguments)
 
 
 def _masked(emitter: Emitter, op: Store | Atomic) -> list[str]:

@@ -11,12 +11,7 @@ from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.turned_products.turning import (
-    UNUSED_BITS,
-    comes_from_registers,
-    is_view_of_load,
-    leaves_registers_in_flight,
-)
+from tilesmith.backends.triton.turned_products import turning
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -61,31 +56,20 @@ def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
     # A wider integer accumulator would not survive the way through 32 bits.
     fuses = op.acc is not None and not (operand.is_integer and result != I32)
     arguments = [_converted(emitter, value, operand) for value in (op.lhs, op.rhs)]
-    is_turned = comes_from_registers(op, emitter.uses.defining, emitter.schedule)
-    if is_turned:
-        # A computed operand stays in registers; what is cut off the units would not read.
-        cut = _seen_as(arguments[0], "int32").infix("&", literal(~UNUSED_BITS))
-        arguments[0] = _seen_as(cut, "float32")
+    inside, schedule = emitter.uses.defining, emitter.schedule
+    if turning.comes_from_registers(op, inside, schedule):
+        arguments[0] = turning.computed(arguments[0])
     if op.acc is not None and fuses:
         arguments.append(convert(emitter.exact(op.acc), result, accumulated))
-    options = [f'input_precision="{_precision(op, emitter.schedule.target)}"']
+    options = [f'input_precision="{_precision(op, schedule.target)}"']
     if accumulated != F32:
         options.append(f"out_dtype={triton_dtype(accumulated)}")
     product = call("tl.dot", *arguments, *options, shape=op.result.tile.shape)
-    defining, same = emitter.uses.defining, emitter.facts.identities
-    is_computed = is_turned or not is_view_of_load(op.lhs, defining, same)
-    if is_computed and leaves_registers_in_flight(op, defining, emitter.schedule):
-        # The same bits: what looks at the result makes Triton wait for it.
-        other = {F32: "int32", F16: "int16"}.get(accumulated, "float32")
-        own = triton_dtype(accumulated).removeprefix("tl.")
-        product = _seen_as(_seen_as(product, other), own)
+    if turning.leaves_registers_in_flight(op, inside, schedule, emitter.facts.identities):
+        product = turning.awaited(product, accumulated)
     if op.acc is None or fuses:
         return product, accumulated
     return emitter.exact(op.acc).infix("+", convert(product, accumulated, result)), result
-
-
-def _seen_as(expr: Expr, dtype: str) -> Expr:
-    return expr.method("to", f"tl.{dtype}", "bitcast=True")
 
 
 def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.config import KEYS_BY_NAME, RANGE_KEYS, is_persistent
 from tilesmith.schedule.facts.outline import FunctionOutline
-from tilesmith.schedule.model.estimates import ResourceUse
+from tilesmith.schedule.model.estimates import Device, ResourceUse
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
 from tilesmith.schedule.space.slots import Entries, is_flattened, is_static
 
@@ -108,25 +109,17 @@ def find_disallowed(outline: FunctionOutline) -> dict[str, str]:
     return reasons
 
 
-def count_on_launch_axes(
-    outline: FunctionOutline, sizes: Mapping[str, int], order: Sequence[int]
-) -> list[int]:
-    """Programs along each launch axis of the only grid under ``xyz``; 0 where it is not known."""
-    axes = outline.axes_of(outline.grids[0])
-    return [
-        -(-(axes[i].extent or 0) // (sizes[axes[i].block] if axes[i].block else 1)) for i in order
-    ]
-
-
 def _exceeds_launch(kernel: TargetedKernel, values: Mapping[str, Any]) -> bool:
     return max(_xyz_counts(kernel, values)[1:], default=0) > MAX_LAUNCH_SIDE
 
 
 def _xyz_counts(kernel: TargetedKernel, values: Mapping[str, Any]) -> list[int]:
+    """Programs along each launch axis of the only grid under ``xyz``; 0 where it is not known."""
     if values.get("pid_type") != "xyz":
         return []
-    order = values["loop_orders"][0]
-    return count_on_launch_axes(kernel.outline, kernel.sizes(values).symbols, order)
+    sizes, outline = kernel.sizes(values).symbols, kernel.outline
+    axes = [outline.axes_of(outline.grids[0])[i] for i in values["loop_orders"][0]]
+    return [-(-(axis.extent or 0) // (sizes[axis.block] if axis.block else 1)) for axis in axes]
 
 
 MAX_THREADS = 1024
@@ -162,7 +155,7 @@ def _fewer_stages(values: Values, least: int) -> Values | None:
 
 
 class ConfigConditions(ScheduleRules):
-    """Those rules that look at values only."""
+    """What all forms of GPU kernels share: the device, and rules that look at values only."""
 
     @override
     def is_active(
@@ -228,6 +221,10 @@ class ConfigConditions(ScheduleRules):
     def _exceeds_registers(self, values: Mapping[str, Any]) -> bool:
         limit = values.get("maxnreg")
         return bool(limit) and limit * values["num_warps"] * self.target.warp_size > 65536
+
+    @override
+    def device(self) -> Device:
+        return device_of(self.target)
 
     @override
     def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from dataclasses import replace
 
-from tilesmith.dtypes import F32
+from tilesmith.backends.triton.emission.spelling import Expr, literal, triton_dtype
+from tilesmith.dtypes import F16, F32, DType
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Loop, Yield
@@ -57,7 +58,24 @@ def comes_from_registers(dot: Dot, inside: Definitions, schedule: Schedule) -> b
     return is_turned and is_async and _is_rounded_word(dot)
 
 
-def leaves_registers_in_flight(dot: Dot, inside: Definitions, schedule: Schedule) -> bool:
+def computed(operand: Expr) -> Expr:
+    """A turned operand that stays in registers, as it is computed: without bits of no use."""
+    return _seen_as(_seen_as(operand, "int32").infix("&", literal(~UNUSED_BITS)), "float32")
+
+
+def awaited(product: Expr, dtype: DType) -> Expr:
+    """The same bits: what looks at the result makes Triton wait for it."""
+    other = {F32: "int32", F16: "int16"}.get(dtype, "float32")
+    return _seen_as(_seen_as(product, other), triton_dtype(dtype).removeprefix("tl."))
+
+
+def _seen_as(expr: Expr, dtype: str) -> Expr:
+    return expr.method("to", f"tl.{dtype}", "bitcast=True")
+
+
+def leaves_registers_in_flight(
+    dot: Dot, inside: Definitions, schedule: Schedule, identities: Container[Operation]
+) -> bool:
     """Whether Triton may begin the next turn while a product still reads registers of this one.
 
     It does where a product with a computed left operand only adds to what a loop carries. The next
@@ -70,10 +88,13 @@ def leaves_registers_in_flight(dot: Dot, inside: Definitions, schedule: Schedule
     uses_units = bits < 32 or (bits == 32 and dot.precision != "ieee")
     if not is_async or not uses_units or rows < LEAST_ROWS or dot.acc is None:
         return False
+    is_turned = comes_from_registers(dot, inside, schedule)
+    if not is_turned and _is_view_of_load(dot.lhs, inside, identities):
+        return False
     return dot.acc not in inside or isinstance(inside[dot.acc], Dot)
 
 
-def is_view_of_load(value: Value, inside: Definitions, identities: Container[Operation]) -> bool:
+def _is_view_of_load(value: Value, inside: Definitions, identities: Container[Operation]) -> bool:
     """Whether an operand is loaded, seen from other axes or masked in vain."""
     op = inside.get(value)
     while isinstance(op, Permute) or (isinstance(op, Mask) and op in identities):

@@ -167,6 +167,17 @@ class ProductEmission:
             emitter.bind(load.result, name)
 
 
+def _first(emitter: RoleEmitter, value: Value, layout: Layout | None) -> str:
+    """What a carried value is before the first turn, where the loop keeps it."""
+    expr = emitter.expr(value)
+    if layout is None:
+        return str(emitter.exact(value))
+    if expr.is_untyped:
+        shape, dtype = emitter.spelling.shape(value.tile.shape), triton_dtype(value.tile.dtype)
+        return f"gl.full({shape}, {expr}, {dtype}, {layout})"
+    return f"gl.set_auto_layout({emitter.exact(value)}, {layout})"
+
+
 class ComputeRole:
     """What a group of four warps runs for one tile."""
 
@@ -212,20 +223,9 @@ class ComputeRole:
         emitter, loop = self._emitter, self._plan.loop
         for arg, init in zip(loop.carried, loop.init):
             name = emitter.spelling.names.fresh(arg.name or init.name or "carried")
-            self._line(f"{name} = {self._first(init, self._shared.layouts.get(arg))}")
+            self._line(f"{name} = {_first(emitter, init, self._shared.layouts.get(arg))}")
             emitter.bind(arg, name)
             self._products.names[arg] = name
-
-    def _first(self, value: Value, layout: Layout | None) -> str:
-        """What a carried value is before the first turn, where the loop keeps it."""
-        emitter = self._emitter
-        expr = emitter.expr(value)
-        if layout is None:
-            return str(emitter.exact(value))
-        if expr.is_untyped:
-            shape, dtype = emitter.spelling.shape(value.tile.shape), triton_dtype(value.tile.dtype)
-            return f"gl.full({shape}, {expr}, {dtype}, {layout})"
-        return f"gl.set_auto_layout({emitter.exact(value)}, {layout})"
 
     def _emit_rotated(self, step: StepFunction) -> None:
         """Early products of a turn and late ones of the turn before are in flight together."""
@@ -334,11 +334,8 @@ class ComputeRole:
         """Without early products: one product in flight while the next tiles are waited for."""
         plan, writer, emitter = self._plan, self._emitter.writer, self._emitter
         late = [self._products.names[self._products.carried(product)] for product in plan.late]
-        loop = plan.loop
-        start = start_name(loop.blocks[0], loop.body.args[0])
         with writer.block("for turn in range(turns)"):
-            self._line(f"{start} = {loop_start(emitter, plan, 'turn')}")
-            emitter.bind(loop.body.args[0], start)
+            self._start_step((), "turn")
             with bound_axes(emitter, plan):
                 for op in plan.between:
                     emitter.op(op)

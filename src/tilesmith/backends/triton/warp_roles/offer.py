@@ -7,12 +7,12 @@ from typing_extensions import override
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.copies import fits_form
 from tilesmith.backends.triton.warp_roles.plan import Refusal, plan_roles
+from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
 HOPPER = 90
-LEAST_ROWS = 64
 LEAST_GAIN = 0.8
 """Of the time that is predicted without roles, which is too short for chained products."""
 

@@ -18,6 +18,9 @@ from tilesmith.ir.ops.memory import Load
 
 EARLY, LATE, KEPT = "early", "late", "kept"
 WARPS_PER_GROUP = 4
+THREE_GROUPS = 3
+LEAST_ROWS = 64
+"""Of a group: what its matrix instruction computes at once."""
 MOST_COLUMNS = 256
 """Of a matrix instruction."""
 REGISTERS = {1: (240, [24]), 2: (168, [240, 24]), 3: (128, [160, 160, 24])}
@@ -26,6 +29,20 @@ and of the warp that loads. The first group has what is left: as many as the oth
 SHARED_BYTES = 227 << 10
 """Of one program on Hopper."""
 BARRIER_BYTES = 1 << 10
+
+
+def can_share(rows: int, groups: int) -> bool:
+    """Whether each group gets the rows of one or two matrix instructions."""
+    return rows in (groups * LEAST_ROWS, groups * 2 * LEAST_ROWS)
+
+
+def is_compiled_rightly(groups: int, stages: int) -> bool:
+    """Three groups with a power of two of stages read wrong tiles on an H200.
+
+    The third group alone does, and only as ptxas 12.8 optimises it: unoptimised, or by ptxas 13.0,
+    the same PTX is right.
+    """
+    return groups < THREE_GROUPS or bool(stages & (stages - 1))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 from math import prod
@@ -10,16 +10,19 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.copies import whole_steps
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
+    LEAST_ROWS,
     MOST_COLUMNS,
     SHARED_BYTES,
+    THREE_GROUPS,
     WARPS_PER_GROUP,
+    can_share,
+    is_compiled_rightly,
 )
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
@@ -35,11 +38,8 @@ from tilesmith.targets import Target
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
 GROUPINGS = (1, 2, 4, 8, 16, 32)
-THREE_GROUPS = 3
 NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
-LEAST_ROWS = 64
-"""Of a group: what its matrix instruction computes at once."""
 GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
 """Of a thread that computes, by number of groups."""
 SHARED_CACHE = 1 << 25
@@ -219,7 +219,7 @@ class WarpRoleRules(ConfigConditions):
         sizes = dict(zip(kernel.entries.blocks, values["block_sizes"]))
         groups = values["num_warps"] // WARPS_PER_GROUP
         rows = kernel.sizes(values).symbols[self._plan.rows]
-        if not _can_share(rows, groups):
+        if not can_share(rows, groups):
             raise InvalidConfig(
                 problem=f"{groups} groups of warps with {rows} rows of {self._plan.rows}",
                 expected=f"{LEAST_ROWS} or {2 * LEAST_ROWS} rows for each group of four warps",
@@ -232,7 +232,7 @@ class WarpRoleRules(ConfigConditions):
                 expected=f"{least} or more: products of two turns read one ring of tiles",
                 fix=f"num_stages={least}",
             )
-        if not _is_compiled_rightly(groups, values["num_stages"]):
+        if not is_compiled_rightly(groups, values["num_stages"]):
             raise InvalidConfig(
                 problem=f"num_stages={values['num_stages']} with {groups} groups of warps",
                 expected="3, 5 or 6 stages: the assembler makes wrong code of other numbers",
@@ -274,10 +274,10 @@ class WarpRoleRules(ConfigConditions):
             whole = whole_steps(kernel, self._plan, rows)
             values["block_sizes"][step] = _largest_divisor(whole, values["block_sizes"][step])
         values["num_stages"] = max(values["num_stages"], least_stages(self._plan))
-        if not _can_share(rows, groups):
+        if not can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
             values["num_warps"] = groups * WARPS_PER_GROUP
-        if not _is_compiled_rightly(groups, values["num_stages"]):
+        if not is_compiled_rightly(groups, values["num_stages"]):
             values["num_stages"] = THREE_GROUPS
         return values
 
@@ -315,10 +315,6 @@ class WarpRoleRules(ConfigConditions):
         )
 
     @override
-    def device(self) -> Device:
-        return device_of(self.target)
-
-    @override
     def model(self, kernel: TargetedKernel) -> KernelModel:
         return RoleModel(kernel, self.device(), self._plan)
 
@@ -333,7 +329,7 @@ class WarpRoleRules(ConfigConditions):
         and all tiles have the same length. Programs walk several wide tiles of one length where
         the next one's kept operands fit beside those of this one, and narrow ones of several.
         """
-        is_narrow = all(self._columns(kernel, p) <= NARROW for p in self._plan.late)
+        is_narrow = all(_columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
         groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
         depths = (2, 3, 5, 1) if is_even != is_narrow else (3, 2, 5, 1)
@@ -347,17 +343,13 @@ class WarpRoleRules(ConfigConditions):
                 blocks, number, stages, _order(kernel, self._plan), _grouping(kernel, self._plan)
             )
             use = model.resources(seed.values(kernel))
-            if use.fits and _is_compiled_rightly(number, stages):
+            if use.fits and is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
                 if has_room or not is_looped:
                     walks = is_looped or (not is_staggered and has_room and is_even != is_narrow)
                     yield replace(seed, is_persistent=walks)
-
-    def _columns(self, kernel: TargetedKernel, product: Product) -> int:
-        dim = product.dot.result.tile.shape[-1]
-        return dim.constant or min(MOST_COLUMNS, kernel.whole(str(dim.symbol)))
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
@@ -369,9 +361,10 @@ class WarpRoleRules(ConfigConditions):
             blocks[loop.block] = min(64, blocks[loop.block])
         return {**blocks, self._plan.rows: rows}
 
-    @override
-    def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
-        return ()
+
+def _columns(kernel: TargetedKernel, product: Product) -> int:
+    dim = product.dot.result.tile.shape[-1]
+    return dim.constant or min(MOST_COLUMNS, kernel.whole(str(dim.symbol)))
 
 
 def _order(kernel: TargetedKernel, plan: RolePlan) -> tuple[int, ...]:
@@ -405,17 +398,3 @@ def _largest_divisor(rows: int, size: int) -> int:
 
 def _num_bytes(load: Load, sizes: TileSizes) -> int:
     return sizes.numel(load.result.tile.shape) * load.result.tile.dtype.itemsize
-
-
-def _can_share(rows: int, groups: int) -> bool:
-    """Whether each group gets the rows of one or two matrix instructions."""
-    return rows in (groups * LEAST_ROWS, groups * 2 * LEAST_ROWS)
-
-
-def _is_compiled_rightly(groups: int, stages: int) -> bool:
-    """Three groups with a power of two of stages read wrong tiles on an H200.
-
-    The third group alone does, and only as ptxas 12.8 optimises it: unoptimised, or by ptxas 13.0,
-    the same PTX is right.
-    """
-    return groups < THREE_GROUPS or bool(stages & (stages - 1))

@@ -1,4 +1,4 @@
-"""Tiles of fp32 products by matrix units, pipelines of 16-bit ones, turns that run together.
+"""Tiles of products by matrix units, rows of single threads, turns that run together.
 
 For fp32 on Hopper what decides is how operands reach the units (``turning.py``), and that there is
 more than one program: one waits for its operands while another multiplies.
@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf, prod
+from typing import Any
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
 from tilesmith.backends.triton.turned_products.turning import BLACKWELL, HOPPER
 from tilesmith.ir.operation import Trait
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk
+from tilesmith.ir.types import Dim
+from tilesmith.schedule.facts.accesses import VECTOR_BYTES
 from tilesmith.schedule.facts.outline import AnyLoop
-from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.facts.products import MatmulFact, ReductionFact
 from tilesmith.schedule.facts.work import TRANSCENDENTAL
 from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.space.sizes import power_of_2_floor
 
 Tile = tuple[int, int, int, int, int]
 """Rows, columns and depth of a product, warps and stages."""
@@ -32,11 +36,18 @@ were 1 to 2% faster with Triton 3.6; 3.7 makes them spill.
 TILES_OF_WORDS: tuple[Tile, ...] = (NARROW_WORDS, LOW_WORDS)
 """Of products whose panels are reduced by the last program."""
 
+
+def words_to_keep(*, is_short: bool, has_few: bool) -> list[Tile]:
+    """Tiles of words whose programs exchange sums, the one for this product first."""
+    first = LOW_WORDS if is_short else NARROW_WORDS if has_few else LARGE_WORDS
+    return [first, *(tile for tile in (LOW_WORDS, LARGE_WORDS, NARROW_WORDS) if tile != first)]
+
+
 GROUPING = 4
 """Rows of tiles that run together: a few percent faster than 1 in all rows that were measured."""
 LEAST_SIDE, LEAST_DEPTH = 64, 128
 LEAST_WORK = 3 << 30
-"""Multiply-adds of 20 us or so: shorter kernels would wait for the host to describe tensors."""
+"""Multiply-adds of 18 us or so, as long as the host takes to describe tensors and to launch."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +199,68 @@ def is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     functions = kernel.facts.work.total(TRANSCENDENTAL) or 0.0
     elements = fact.m.extent_or(4096) * fact.n.extent_or(4096)
     return functions / max(1, elements) * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
+
+
+NS_PER_LATE_SIDE = 0.0245
+"""Of a tile for each step of K and each row and column: traffic of single elements, and of tiles
+that one program walks one by one."""
+
+
+def late_limits(kernel: TargetedKernel) -> dict[str, Any]:
+    """What limits tiles of 16-bit operands that arrive late: rows that begin anywhere.
+
+    Single halves come through registers. On an H200, ms with tiles of 128x128 (4 warps) / 64x128:
+    2999x3001x3003 0.381 / 0.330; 5001x1000x1001 0.062 (0.077) / 0.074; 3333x2222x1111 0.143
+    (0.108) / 0.160.
+    """
+    operands = [item for item in kernel.facts.accesses if item.purpose.sides]
+    widths = [item.widest_vector * item.dtype.itemsize for item in operands]
+    if all(width >= VECTOR_BYTES for width in widths):
+        return {}
+    if all(item.widest_vector == 1 for item in operands):
+        return {"max_m": 64, "max_n": 128, "max_k": 64, "max_stages": 4}
+    least = 16384 if max(widths) == VECTOR_BYTES else 1 << 20
+    limits = {"max_n": 128, "max_k": 64, "max_stages": 3, "eight_warps_from": least}
+    return {**limits, "ns_per_side": NS_PER_LATE_SIDE}
+
+
+ALONE_CHUNK, ALONE_TILE = 32768, 16384
+"""Of programs that have a multiprocessor each, with all its warps: nothing else keeps it busy.
+
+On an H200, ms with 16 warps / so: cross entropy 8x128256 0.0220 / 0.0195, 64x32000 0.0120 / 0.0114;
+kl_div of 8 rows in tiles of 4096 0.0462 / 0.0317.
+"""
+
+
+def is_alone(kernel: TargetedKernel) -> bool:
+    """Whether there are surely no more programs than multiprocessors, one for each row."""
+    axes = [axis for grid in kernel.outline.grids for axis in kernel.outline.axes_of(grid)]
+    return all(axis.extent for axis in axes) and kernel.programs(()) <= kernel.target.num_sms
+
+
+THREAD_ROW, THREAD_ROWS = 64, 128
+"""The longest row that a thread has for itself, and rows of a program then.
+
+Nearest of 512 centres for 131072x64 on an H200, ms: tiles of 8x8 4.92, of 128x1 1.00; of 256 for
+65536x16: 16x16 0.225, 128x1 0.059.
+"""
+
+
+def do_rows_meet(
+    kernel: TargetedKernel, fact: ReductionFact, own: list[str], walked: list[str]
+) -> bool:
+    """Whether rows of a program meet rows of a loop in one tile."""
+    meeting = {fact.axis.dim, *map(Dim.of, (*own, *walked))}
+    shapes = {v.tile.shape for v in kernel.outline.tile_values}
+    return bool(own and walked) and any(meeting <= {*shape} for shape in shapes)
+
+
+def thread_rows_seed(kernel: TargetedKernel, own: list[str], walked: list[str]) -> GpuSeed:
+    """For rows that meet: each thread has one, and sees one at a time."""
+    share = power_of_2_floor(prod(map(kernel.extent, own)) / kernel.target.num_sms)
+    rows = max(kernel.target.warp_size, min(THREAD_ROWS, share))
+    options = unrolled(kernel, lambda loop: any(block in walked for block in loop.blocks), 2)
+    return GpuSeed({own[-1]: rows}, rows // kernel.target.warp_size, options=options)
 
 
 def unrolled(
