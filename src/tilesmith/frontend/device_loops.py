@@ -92,6 +92,7 @@ def _hints(loop: LoopRange, targets: Sequence[str]) -> Sequence[str]:
 
 def _bind(loop: LoopRange, targets: Sequence[str], *, is_grid: bool) -> list[BoundAxis]:
     """The axes of a loop op. A grid has no steps, and no op runs down: such axes count turns."""
+    loop.check(len(targets))
     bound: list[BoundAxis] = []
     for item, hint in zip(loop.axes, _hints(loop, targets)):
         axis = bind_axis(item, hint)
