@@ -161,6 +161,18 @@ def two_sizes_as_bounds(x):
 
 
 @helion.kernel
+def ranks_that_a_tile_decides(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        if tile.index < 1:
+            value = hl.full([tile], 0.0)
+        else:
+            value = hl.full([tile, tile], 0.0)
+        out[tile] = value.sum()
+    return out
+
+
+@helion.kernel
 def range_that_ends_before_it_begins(x):
     out = torch.empty_like(x)
     for tile in hl.tile(8, 4):
@@ -242,6 +254,7 @@ CASES = [
     Case(tile_of_a_tile, exc.TileOfTile, X),
     Case(one_tile_for_two_names, exc.FailedToUnpackTile, XX),
     Case(two_sizes_as_bounds, exc.FailedToUnpackTile, XX),
+    Case(ranks_that_a_tile_decides, exc.ControlFlowTensorMismatch, X),
     Case(range_that_ends_before_it_begins, exc.InvalidTileRange, X),
     Case(mixed_bounds, exc.IncorrectTileUsage, X),
     Case(odd_block_size, exc.IncorrectTileUsage, X),

@@ -181,9 +181,8 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
             raise errors.IncorrectTileUsage(
                 problem="the step of a loop is 0", fix="use a step above 0, or below 0 to run down"
             )
-    return LoopRange(
-        tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"
-    )
+    axes = tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges)
+    return LoopRange(axes, is_tuple, "grid")
 
 
 def static_range(
@@ -205,8 +204,7 @@ def jagged_tile(parent: Any) -> LoopRange:
         ``for u in hl.jagged_tile(lengths[t]): total = total + x[t, u].sum(1)``
     """
     tracer = current_tracer("hl.jagged_tile")
-    problem = _problem_with_lengths(tracer, parent)
-    if problem:
+    if problem := _problem_with_lengths(tracer, parent):
         raise errors.InvalidJaggedTileUsage(problem=problem)
     lengths = cast(parent, I64 if parent.tile.dtype == I64 else I32)
     longest = dispatch("amax", (lengths,), {})
@@ -324,6 +322,5 @@ def resolve_block(axis: Axis, name: str) -> str | None:
 
 def _extent(axis: Axis) -> int | None:
     """How many elements the axis ranges over, when known."""
-    if isinstance(axis.begin, int) and isinstance(axis.end, int):
-        return axis.end - axis.begin
-    return None
+    is_known = isinstance(axis.begin, int) and isinstance(axis.end, int)
+    return axis.end - axis.begin if is_known else None
