@@ -164,10 +164,9 @@ def two_sizes_as_bounds(x):
 def ranks_that_a_tile_decides(x):
     out = torch.empty_like(x)
     for tile in hl.tile(x.size(0)):
+        value = hl.zeros([tile])
         if tile.index < 1:
-            value = hl.full([tile], 0.0)
-        else:
-            value = hl.full([tile, tile], 0.0)
+            value = hl.zeros([tile, tile])
         out[tile] = value.sum()
     return out
 
