@@ -29,6 +29,7 @@ from tilesmith.tune.options import options_from_settings
 
 ROOT = Path(__file__).parents[1]
 FIELDS = {item.name: item for item in dataclasses.fields(Settings)}
+DEFAULTS = Settings.from_environment({}, {}).to_dict()
 OTHERS: dict[str, object] = {
     "autotune_cache": "AOTAutotuneCache",
     "autotune_rebenchmark_threshold": 1.5,
@@ -75,7 +76,7 @@ def test_the_search_for_readers_notices_what_nobody_reads():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_values_are_refused_with_the_reason(name, capsys):
-    default = FIELDS[name].default
+    default = DEFAULTS[name]
     other = OTHERS.get(name, not default)
     if name in ESSENTIAL:
         with pytest.raises(SettingValueError) as caught:
@@ -83,7 +84,8 @@ def test_other_values_are_refused_with_the_reason(name, capsys):
         said = str(caught.value)
     else:
         _warn.cache_clear()
-        assert getattr(Settings.from_environment({name: other}, {}), name) == default
+        made = Settings.from_environment({name: other}, {})
+        assert getattr(made, name) == other, "who set it reads it back"
         said = capsys.readouterr().err
         Settings.from_environment({name: other}, {})
         assert not capsys.readouterr().err
@@ -93,7 +95,7 @@ def test_other_values_are_refused_with_the_reason(name, capsys):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_defaults_pass(name):
-    for value in (FIELDS[name].default, *AS_DEFAULT.get(name, ())):
+    for value in (DEFAULTS[name], *AS_DEFAULT.get(name, ())):
         assert getattr(Settings.from_environment({name: value}, {}), name) == value
 
 
@@ -105,6 +107,14 @@ def test_the_page_about_tuning_names_all_that_are_refused():
 def test_a_variable_is_refused_by_its_name():
     with pytest.raises(SettingValueError, match=r"variable TILESMITH_DISTRIBUTED\) is not supp"):
         Settings.from_environment({}, {"TILESMITH_DISTRIBUTED": "1"})
+
+
+def test_a_list_of_paths_in_a_variable_reads_back_as_a_list():
+    text = "/a/first.bin, /b/second.bin ,/c/third.bin"
+    made = Settings.from_environment({}, {"TILESMITH_AUTOTUNE_SEARCH_ACF": text})
+    assert made.autotune_search_acf == ["/a/first.bin", "/b/second.bin", "/c/third.bin"]
+    assert hash(made) == hash(made)
+    assert Settings.from_environment({}, {}).autotune_search_acf == []
 
 
 def test_settings_that_files_for_helion_pass_are_taken():

@@ -128,10 +128,10 @@ def _accept_precompile(value: object) -> str | None:
     return cast("str", one_of("fork", "spawn").accept(value))
 
 
-def _accept_paths(value: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+def _accept_paths(value: Sequence[str | os.PathLike[str]]) -> list[str]:
     if isinstance(value, str):
         raise TypeError
-    return tuple(str(Path(item).expanduser()) for item in value)
+    return [str(Path(item).expanduser()) for item in value]
 
 
 def _accept_path(value: str | os.PathLike[str] | None) -> str | None:
@@ -245,7 +245,7 @@ REFUSED = {
 """Settings of Helion's of which every value but the default is refused, and why."""
 ESSENTIAL = ("distributed", "autotune_benchmark_fn")
 """Refused with an error: what was asked for would not happen. The others could only make a kernel
-faster or a search shorter, so a warning says why, and the default stands: ported files run."""
+faster or a search shorter, so a warning says why, and nothing reads them: ported files run."""
 AS_DEFAULT: dict[str, tuple[object, ...]] = {
     "autotune_cache": ("StrictLocalAutotuneCache",),
     "autotune_initial_population_strategy": ("from_best_available",),

@@ -44,8 +44,8 @@ class SettingValueError(SettingError, ValueError):
 def _setting(default: Any, rule: rules.Rule, *variables: str, is_hashed: bool = True) -> Any:
     """A field with its rule, and its environment variables if they are not named after it."""
     metadata = {"rule": rule, "variables": variables}
-    if isinstance(default, dict):
-        return field(default_factory=dict[str, object], hash=is_hashed, metadata=metadata)
+    if isinstance(default, (dict, list)):
+        return field(default_factory=default.copy, hash=is_hashed, metadata=metadata)
     return field(default=default, hash=is_hashed, metadata=metadata)
 
 
@@ -139,7 +139,7 @@ class Settings:
         None, rules.NUMBER, "TILESMITH_REBENCHMARK_THRESHOLD"
     )
     autotune_suspicious_rebenchmark_ratio: float | None = _setting(None, rules.NUMBER)
-    autotune_search_acf: tuple[str, ...] = _setting((), rules.PATHS)
+    autotune_search_acf: list[str] = _setting([], rules.PATHS, is_hashed=False)
     autotune_progress_bar: bool = _setting(True, rules.FLAG)
     autotune_max_generations: int | None = _setting(None, rules.whole(0, optional=True))
     autotune_budget_seconds: float | None = _setting(None, rules.NUMBER)
@@ -212,16 +212,25 @@ def _check(item: Field[Any], value: object, source: str = "") -> object:
 
 
 def _unless_refused(item: Field[Any], value: object, source: str) -> object:
-    """Raise for a value that means nothing here; one that could only be faster is told and left."""
+    """Raise for a value that means nothing here; one that could only be faster is told of.
+
+    That one stays to be read back by who set it: nothing else reads it.
+    """
     why = rules.REFUSED.get(item.name)
-    if why is None or value in (item.default, *rules.AS_DEFAULT.get(item.name, ())):
+    default = _default(item)
+    if why is None or value in (default, *rules.AS_DEFAULT.get(item.name, ())):
         return value
     given = f"setting {item.name}: {value!r}{_origin(source)}"
-    reason = f"{given} is not supported, only {item.default!r}: {why}"
+    reason = f"{given} is not supported, only {default!r}: {why}"
     if item.name in rules.ESSENTIAL:
         raise SettingValueError(reason)
     _warn(reason)
-    return item.default
+    return value
+
+
+def _default(item: Field[Any]) -> object:
+    factory: Any = item.default_factory
+    return item.default if factory is MISSING else factory()
 
 
 def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
@@ -236,8 +245,7 @@ def _read(item: Field[Any], environ: Mapping[str, str]) -> object:
         except (OSError, TypeError, ValueError):
             raise SettingValueError(_not_allowed(item, text, variable)) from None
         return _check(item, parsed, variable)
-    factory: Any = item.default_factory
-    return item.default if factory is MISSING else factory()
+    return _default(item)
 
 
 def _not_allowed(item: Field[Any], value: object, source: str) -> str:

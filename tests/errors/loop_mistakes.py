@@ -153,6 +153,25 @@ def one_tile_for_two_names(x):
 
 
 @helion.kernel
+def two_sizes_as_bounds(x):
+    out = torch.empty_like(x)
+    for rows, columns in hl.tile(x.size(0), x.size(1) - 4):
+        out[rows, columns] = x[rows, columns]
+    return out
+
+
+@helion.kernel
+def ranks_that_a_tile_decides(x):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        value = hl.zeros([tile])
+        if tile.index < 1:
+            value = hl.zeros([tile, tile])
+        out[tile] = value.sum()
+    return out
+
+
+@helion.kernel
 def range_that_ends_before_it_begins(x):
     out = torch.empty_like(x)
     for tile in hl.tile(8, 4):
@@ -233,6 +252,8 @@ CASES = [
     Case(loop_in_a_helper, exc.LoopFunctionNotInFor, XX),
     Case(tile_of_a_tile, exc.TileOfTile, X),
     Case(one_tile_for_two_names, exc.FailedToUnpackTile, XX),
+    Case(two_sizes_as_bounds, exc.FailedToUnpackTile, XX),
+    Case(ranks_that_a_tile_decides, exc.ControlFlowTensorMismatch, X),
     Case(range_that_ends_before_it_begins, exc.InvalidTileRange, X),
     Case(mixed_bounds, exc.IncorrectTileUsage, X),
     Case(odd_block_size, exc.IncorrectTileUsage, X),

@@ -38,6 +38,13 @@ def too_many_indices(x):
 
 
 @helion.kernel
+def too_many_indices_before_the_rest(x):
+    for i in hl.grid(x.size(0)):
+        x[i, 0, ...] = 1.0
+    return x
+
+
+@helion.kernel
 def stored_rank_too_high(x):
     out = torch.empty([x.size(0)])
     for tile in hl.tile(x.size(0)):
@@ -287,6 +294,7 @@ CASES = [
     Case(host_tensor_as_a_value, exc.HostTensorDirectUsage, (row(), row())),
     Case(host_tensor_in_a_torch_call, exc.HostTensorDirectUsage, (row(), row())),
     Case(too_many_indices, exc.RankMismatch, X),
+    Case(too_many_indices_before_the_rest, exc.TypeInferenceError, X),
     Case(stored_rank_too_high, exc.RankMismatch, XX),
     Case(index_by_a_float, exc.InvalidIndexingType, X),
     Case(index_out_of_range, exc.IndexOutOfRange, X),

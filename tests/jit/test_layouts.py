@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.runtime.arguments import has_storage
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -82,6 +87,30 @@ def test_tensors_of_the_meta_device_are_for_code_only() -> None:
     assert "tl.load" in kernel.bind((X.to("meta"),)).to_triton_code()
     with pytest.raises(exc.BackendUnsupported, match="device meta"):
         kernel(X.to("meta"))
+
+
+@pytest.mark.parametrize("static_shapes", [True, False])
+@pytest.mark.parametrize(("kernel", "nest"), [(doubled, False), (doubled_first, True)])
+def test_sizes_that_are_symbols_are_refused(kernel, nest, static_shapes) -> None:
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        x = torch.empty(mode.shape_env.create_unbacked_symint(), 4)
+    args = ([x],) if nest else (x,)
+    with pytest.raises(exc.UnsupportedArgumentType, match="whose sizes are symbols"):
+        helion.kernel(kernel, static_shapes=static_shapes).bind(args)
+
+
+def test_fake_tensors_of_known_sizes_are_bound_in_silence() -> None:
+    with FakeTensorMode():
+        x = torch.empty(3, 4)
+    was_always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # else torch tells of it once in a process
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert has_storage(x)
+    finally:
+        torch.set_warn_always(was_always)
+    assert "tl.load" in helion.kernel(doubled).bind((x,)).to_triton_code()
 
 
 def test_subclasses_with_memory_are_tensors() -> None:

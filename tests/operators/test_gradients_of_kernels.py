@@ -13,6 +13,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.operators import graph_kernels as kernels
+from tilesmith.gradients.derived import DerivedBackward
 
 backward_kernel = helion.kernel(kernels.softmax_backward)
 

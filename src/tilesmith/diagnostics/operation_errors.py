@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.diagnostics.catalogue import BackendUnsupported, BaseError
+from tilesmith.diagnostics.catalogue import BackendUnsupported, BaseError, TypeInferenceError
 
 
 class ShapeMismatch(BaseError):
@@ -132,8 +132,8 @@ class AutodiffNotSupported(BaseError):
     fix = "write the backward kernel, and join both in a torch.autograd.Function"
 
 
-class RankMismatch(BaseError):
-    message = "`{tensor}` has rank {rank}, but {given} indices are given"
+class RankMismatch(TypeInferenceError):
+    message = "too many indices for tensor of dimension {rank}: `{tensor}` gets {given}"
     fix = "give one index per dimension; `:` takes a whole dimension, None adds one"
 
 

@@ -69,7 +69,6 @@ def run_if(
     if not isinstance(condition, TileValue):
         return then(*state) if condition else otherwise(*state)
     tracer = current_tracer("if")
-    test = as_condition(condition)
     items = spread(names, state)
     with check_others(others, state):
         arms = [_trace_arm(tracer, arm, items.joined(items.leaves)) for arm in (then, otherwise)]
@@ -81,6 +80,7 @@ def run_if(
     ]
     is_merged = [merges_arms(*pair) for pair in pairs]
     merged = list(compress(pairs, is_merged))
+    test = as_condition(condition)
     where = locate()
     results = tuple(Value(a.tile, identifier_of(name), where) for name, a, _ in merged)
     regions = [_close_arm(arms[i][1], [pair[1 + i] for pair in merged], where) for i in (0, 1)]

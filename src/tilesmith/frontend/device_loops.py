@@ -50,8 +50,7 @@ _NOT_ITERABLE = (TileValue, TensorRef, dict, set, int, Tile, Unbound)
 
 def unpack(item: Any, count: int) -> Any:
     """The loop variable for a tuple target."""
-    is_alone = isinstance(item, OnlyTile) and count == 1
-    if isinstance(item, (Tile, TileValue)) and not is_alone:
+    if isinstance(item, (Tile, TileValue)) and not (isinstance(item, OnlyTile) and count == 1):
         raise errors.FailedToUnpackTile(count=count)
     return item
 
@@ -76,8 +75,7 @@ def run_for(
         with check_others(others, state):
             after = trace(iterator, items.on_leaves(body), items.names, items.leaves, targets)
         return items.joined(after)
-    is_sequence = isinstance(iterator, OnlyTile)
-    if isinstance(iterator, _NOT_ITERABLE) and not is_sequence:
+    if isinstance(iterator, _NOT_ITERABLE) and not isinstance(iterator, OnlyTile):
         raise errors.InvalidDeviceForLoop(iterable=kind_of(iterator))
     for item in iterator:
         state = body(item, *state)
@@ -92,6 +90,7 @@ def _hints(loop: LoopRange, targets: Sequence[str]) -> Sequence[str]:
 
 def _bind(loop: LoopRange, targets: Sequence[str], *, is_grid: bool) -> list[BoundAxis]:
     """The axes of a loop op. A grid has no steps, and no op runs down: such axes count turns."""
+    loop.check(len(targets))
     bound: list[BoundAxis] = []
     for item, hint in zip(loop.axes, _hints(loop, targets)):
         axis = bind_axis(item, hint)
@@ -124,12 +123,11 @@ def _loop_variable(loop: LoopRange, axes: Sequence[BoundAxis], positions: Sequen
     variables: list[Any] = []
     for axis, position in zip(axes, positions):
         begin = axis.index(position)
-        is_tile = bool(axis.block) or axis.is_unit_tile
         make = OnlyTile if loop.is_tuple and len(axes) == 1 else Tile
         tile = make(axis.block or None, begin, axis.begin, axis.end, axis.lengths)
         if axis.block:
             current_tracer("tile").region.tiles[axis.block] = tile
-        variables.append(tile if is_tile else Scalar(begin))
+        variables.append(tile if axis.block or axis.is_unit_tile else Scalar(begin))
     is_alone = len(variables) == 1 and isinstance(variables[0], Tile)
     return tuple(variables) if loop.is_tuple and not is_alone else variables[0]
 

@@ -55,13 +55,15 @@ class CallKeys:
         if function is None:
             function = functions[types] = self._compile(types)
         try:
-            return function(*args)
-        except RuntimeError:
+            key = function(*args)
+            hash(key)  # of symbols it fails
+        except (RuntimeError, TypeError):
             self.check(*args)
             raise
+        return key
 
     def check(self, *args: Any) -> None:
-        """Raise for tensors without strides: they have no key."""
+        """Raise for tensors without strides, or with symbols for sizes: they have no key."""
         check_layouts(args, self._definition.parameters)
 
     @property

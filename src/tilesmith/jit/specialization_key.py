@@ -17,7 +17,7 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.names import is_library
 from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import INT32_LIMIT, dynamic_form
-from tilesmith.runtime.arguments import AS_OPERATOR, NO_MEMORY
+from tilesmith.runtime.arguments import AS_OPERATOR, NO_MEMORY, has_storage
 
 _STATEFUL_NODES = ("call_module", "get_attr")
 INT32_RANGE = (-INT32_LIMIT, INT32_LIMIT - (1 << 20))
@@ -219,7 +219,10 @@ def _check_layout(tensor: torch.Tensor, place: str) -> None:
         kind = "a view with its sign flipped lazily"
         expected = "a tensor whose memory holds its values"
         fix = f"pass `{place}.resolve_neg()`"
-    elif _has_memory(tensor):
+    elif any(isinstance(n, torch.SymInt) for n in (*tensor.shape, *tensor.stride())):
+        kind, expected = "a tensor whose sizes are symbols", "sizes that are numbers"
+        fix = "bind to a tensor of one such size; static_shapes=False leaves sizes variable"
+    elif has_storage(tensor):
         return
     elif type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         kind = f"a {type(tensor).__name__}, which has no memory itself"
@@ -227,14 +230,6 @@ def _check_layout(tensor: torch.Tensor, place: str) -> None:
     else:
         kind, fix = NO_MEMORY, AS_OPERATOR
     raise errors.UnsupportedArgumentType(argument=place, kind=kind, expected=expected, fix=fix)
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    try:
-        tensor.untyped_storage().data_ptr()
-    except RuntimeError:
-        return False
-    return True
 
 
 def alias_pattern(arguments: tuple[Any, ...]) -> tuple[int, ...]:

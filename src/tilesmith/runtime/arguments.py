@@ -186,6 +186,17 @@ def lacks_memory(tensor: torch.Tensor) -> bool:
         return True
 
 
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Whether torch tells where its storage lies; of a fake one it does, and it is nowhere."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as above
+            tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _problem_of(value: Any, device: torch.device) -> str:
     if isinstance(value, torch.Tensor):
         is_other = is_numbered(device) and value.device.index != device.index

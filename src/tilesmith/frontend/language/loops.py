@@ -87,7 +87,17 @@ class LoopRange:
         """Whether a ``break`` ends it; in other loops the flag makes the other turns empty."""
         return bool(self.stopped) and len(self.axes) == 1 and self.axes[0].step is not None
 
+    def check(self, num_names: int = 1) -> None:
+        """Raise where one axis cannot be unpacked, or ends before it begins."""
+        if num_names > 1 and not self.is_tuple:
+            raise errors.FailedToUnpackTile(count=num_names)
+        for axis in self.axes:
+            low, high = (axis.end, axis.begin) if axis.is_down else (axis.begin, axis.end)
+            if isinstance(low, int) and isinstance(high, int) and low > high:
+                raise errors.InvalidTileRange(begin=axis.begin, end=axis.end)
+
     def __reversed__(self) -> LoopRange:
+        self.check()
         if any(axis.step is None for axis in self.axes):
             return replace(self, is_reversed=not self.is_reversed)
         return replace(self, axes=tuple(axis.turned() for axis in self.axes))
@@ -142,13 +152,8 @@ def _ranges(
             problem=f"hl.{function} got {len(begins)} begins, {len(ends)} ends and {len(extras)}",
             fix="give as many of each, or one block size or step for all",
         )
-    for low, high, item in zip(begins, ends, extras):
-        _check_bound(low, function)
-        _check_bound(high, function)
-        is_known = isinstance(low, int) and isinstance(high, int)
-        is_down = isinstance(item, int) and item < 0 and function == "grid"
-        if is_known and (high > low if is_down else low > high):
-            raise errors.InvalidTileRange(begin=low, end=high)
+    for bound in (*begins, *ends):
+        _check_bound(bound, function)
     return list(zip(begins, ends, extras)), is_tuple
 
 
@@ -176,9 +181,8 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
             raise errors.IncorrectTileUsage(
                 problem="the step of a loop is 0", fix="use a step above 0, or below 0 to run down"
             )
-    return LoopRange(
-        tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges), is_tuple, "grid"
-    )
+    axes = tuple(Axis(a, b, step=1 if c is None else c) for a, b, c in ranges)
+    return LoopRange(axes, is_tuple, "grid")
 
 
 def static_range(
@@ -200,8 +204,7 @@ def jagged_tile(parent: Any) -> LoopRange:
         ``for u in hl.jagged_tile(lengths[t]): total = total + x[t, u].sum(1)``
     """
     tracer = current_tracer("hl.jagged_tile")
-    problem = _problem_with_lengths(tracer, parent)
-    if problem:
+    if problem := _problem_with_lengths(tracer, parent):
         raise errors.InvalidJaggedTileUsage(problem=problem)
     lengths = cast(parent, I64 if parent.tile.dtype == I64 else I32)
     longest = dispatch("amax", (lengths,), {})
@@ -319,6 +322,5 @@ def resolve_block(axis: Axis, name: str) -> str | None:
 
 def _extent(axis: Axis) -> int | None:
     """How many elements the axis ranges over, when known."""
-    if isinstance(axis.begin, int) and isinstance(axis.end, int):
-        return axis.end - axis.begin
-    return None
+    is_known = isinstance(axis.begin, int) and isinstance(axis.end, int)
+    return axis.end - axis.begin if is_known else None
