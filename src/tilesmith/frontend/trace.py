@@ -29,15 +29,8 @@ from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, parameter_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.frontend.tracing import host_run, host_session
+from tilesmith.frontend.tracing import tracer as tracers
 from tilesmith.frontend.tracing.guards import Guard, GuardList
-from tilesmith.frontend.tracing.tracer import (
-    INT32_LIMIT,
-    TraceOptions,
-    Tracer,
-    running_host,
-    span_of,
-    tracing,
-)
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType
 
@@ -53,7 +46,7 @@ class TraceRequest:
     arguments: tuple[Any, ...]
     constants: frozenset[int] = frozenset()
     """Positions of arguments that are compile-time constants."""
-    options: TraceOptions = field(default_factory=TraceOptions)
+    options: tracers.TraceOptions = field(default_factory=tracers.TraceOptions)
     device: torch.device | None = None
     """Where the kernel runs."""
     block_sizes: Mapping[int, int] = field(default_factory=dict[int, int])
@@ -164,7 +157,7 @@ def _attempt(request: TraceRequest, constant_sizes: host_session.ConstantSizes) 
     try:
         watch = host_run.HostWatch(request.warnings, host.__code__, request.device)
         with (
-            running_host(session),
+            tracers.running_host(session),
             host_run.UnchangedTensors(own, request.calls.note_change),
             host_run.BlockSizeMode(),
             mode,
@@ -244,9 +237,9 @@ def _trace_device(
 ) -> Trace:
     kernel, options = request.kernel, request.options
     # 64-bit positions where a tensor needs them, unless the user decided.
-    if any(span_of(x) > INT32_LIMIT for value in values for x in tensors_in(value)):
+    if any(tracers.span_of(x) > tracers.INT32_LIMIT for value in values for x in tensors_in(value)):
         options = replace(options, index_dtype=options.index_dtype or I64)
-    tracer = Tracer(kernel.source.tree.name, session, options, dispatch)
+    tracer = tracers.Tracer(kernel.source.tree.name, session, options, dispatch)
     objects = [request.arguments[position] for position in sorted(request.host_objects)]
     parameters = parameter_names(kernel.source.tree)
     named = list(zip(kernel.captured, values))
@@ -257,7 +250,7 @@ def _trace_device(
     tracer.warnings = request.warnings
     forms = DeviceForms(RUNTIME_FUNCTIONS)
     overrides = {RUNTIME: RUNTIME_FUNCTIONS, **_builtins_for(kernel, forms)}
-    with tracing(tracer), DeviceMode(tracer), _located_errors():
+    with tracers.tracing(tracer), DeviceMode(tracer), _located_errors():
         captures = CapturedValues(tracer, forms, request.volatile, objects)
         device_values = [_wrap(captures, kernel, *pair) for pair in named]
         captures.note_globals(kernel.device_code, kernel.source.function.__globals__)

@@ -12,14 +12,7 @@ from tilesmith.artifacts import Artifact, module_path
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.ir.function import Function
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.output.code import (
-    DEFAULT_GPU_TARGET,
-    OutputCodeOptions,
-    check_form,
-    decorator_line,
-    show_form,
-    usual_target,
-)
+from tilesmith.jit.output import code
 from tilesmith.runtime.device import resolve_target
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.schedule.config import Config
@@ -127,7 +120,7 @@ class CompiledKernel:
         *,
         form: str = "",
         target: str | Target | None = None,
-        options: OutputCodeOptions | None = None,
+        options: code.OutputCodeOptions | None = None,
         **shown: Any,
     ) -> Any:
         """The generated code: Triton source on a GPU, the loop nest on a CPU.
@@ -140,14 +133,14 @@ class CompiledKernel:
             options.check()
         resolved = _any_target(target, self.target)
         backends = self.definition.backends
-        form = check_form(form, backends.forms) or backends.of(resolved).forms[0]
+        form = code.check_form(form, backends.forms) or backends.of(resolved).forms[0]
         if form == "triton":
             return self.to_triton_code(config, target=target, **shown)
         # Code for another device: a GPU that is usual, or the CPU of this machine.
         is_here = form in backends.of(resolved).forms
-        place = resolved if is_here else usual_target(form) or host_target()
+        place = resolved if is_here else code.usual_target(form) or host_target()
         artifact = self._shown(**shown).to_artifact(config, target=place)
-        return show_form(artifact, form, self.specialization.default.trace.observed)
+        return code.show_form(artifact, form, self.specialization.default.trace.observed)
 
     def to_artifact(
         self, config: ConfigLike = None, *, target: str | Target | None = None
@@ -158,7 +151,7 @@ class CompiledKernel:
 
     def format_kernel_decorator(self, config: Config, settings: Settings) -> str:
         """The decorator line with this config and what settings say about shapes."""
-        return decorator_line(config, settings)
+        return code.decorator_line(config, settings)
 
     def get_cached_path(self, config: ConfigLike = None) -> str | None:
         """The file of the Triton module of a config; None where nothing was written."""
@@ -190,5 +183,5 @@ def triton_module(
     """The Triton module of a trace, by default of the newest that fits the config."""
     gpu = _any_target(target, compiled.target)
     if "triton" not in compiled.definition.backends.of(gpu).forms:
-        gpu = parse_target(DEFAULT_GPU_TARGET)
+        gpu = parse_target(code.DEFAULT_GPU_TARGET)
     return compiled.specialization.module(compiled.resolve(config, gpu), gpu, variant)

@@ -18,13 +18,7 @@ from typing import Any
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.frontend.containers import cell_contents, items_of, rebuilt
-from tilesmith.frontend.tracing.changed_numbers import (
-    NumberChangedError,
-    as_version,
-    is_number,
-    is_same,
-    scalar_for,
-)
+from tilesmith.frontend.tracing import changed_numbers as numbers
 from tilesmith.frontend.tracing.tensors import TensorRef
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.values import Scalar, TileValue
@@ -86,11 +80,11 @@ def merge_carried(
         if isinstance(before, TileValue):
             merged.append((position, _checked_merge(name, before, now)))
             continue
-        if isinstance(before, Unbound) or now is inner[position] or is_same(before, now):
+        if isinstance(before, Unbound) or now is inner[position] or numbers.is_same(before, now):
             continue
         is_scalar = not isinstance(now, TileValue) or not now.tile.rank
-        if is_number(before) and is_scalar and scalar_for(before, now) is not None:
-            raise NumberChangedError(position, now)
+        if numbers.is_number(before) and is_scalar and numbers.scalar_for(before, now) is not None:
+            raise numbers.NumberChangedError(position, now)
         raise cannot_combine(name, before, now)
     return merged
 
@@ -123,7 +117,7 @@ def _changed(name: str, before: TileValue, now: TileValue) -> errors.BaseError:
 
 
 def _checked_merge(name: str, before: TileValue, now: Any) -> TileValue:
-    version = as_version(before, now)
+    version = numbers.as_version(before, now)
     if version is None:
         raise cannot_combine(name, before, now)
     if version.tile != before.tile:
@@ -161,7 +155,7 @@ def merges_arms(name: str, left: Any, right: Any) -> bool:
         if left.tile != right.tile:
             raise _changed(name, left, right)
         return True
-    if not is_same(left, right):
+    if not numbers.is_same(left, right):
         raise cannot_combine(name, left, right)
     return False
 
