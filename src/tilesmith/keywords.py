@@ -71,7 +71,7 @@ class SettingKeywords(TypedDict, total=False):
     autotune_baseline_accuracy_check_fn: Callable[..., object] | None
     autotune_rebenchmark_threshold: float | None
     autotune_suspicious_rebenchmark_ratio: float | None
-    autotune_search_acf: Sequence[Path]
+    autotune_search_acf: list[Path]
     autotune_progress_bar: bool
     autotune_max_generations: int | None
     autotune_budget_seconds: float | None

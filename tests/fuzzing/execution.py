@@ -57,8 +57,12 @@ def make_kernel(program: Program) -> Any:
     names: dict[str, Any] = {"torch": torch, "hl": hl, "__name__": "random_program"}
     exec(compile(text, file, "exec"), names)
     silent = [ReduceIdentityNotGiven]
+    # The variable is for exported modules here; it must not take native code out.
     return helion.kernel(
-        names["kernel"], static_shapes=program.static_shapes, ignore_warnings=silent
+        names["kernel"],
+        static_shapes=program.static_shapes,
+        ignore_warnings=silent,
+        triton_interpret=False,
     )
 
 

@@ -81,14 +81,14 @@ def dropped_mask() -> None:
 
 def wrong_stride() -> None:
     """Native code steps along the first dimension as if it were the last."""
-    right = memory_access.offset_of
+    right = memory_access.place_of
 
     def wrong(b: Any, parts: list[tuple[Any, Any]], width: int) -> Any:
         if len(parts) > 1:
             parts = [(parts[0][0], parts[-1][1]), *parts[1:]]
         return right(b, parts, width)
 
-    _replace_everywhere("offset_of", right, wrong)
+    _replace_everywhere("place_of", right, wrong)
 
 
 def _replace_everywhere(name: str, right: object, wrong: object) -> None:

@@ -37,6 +37,7 @@ EXTRA_OPERATORS: list[ExtraOperator] = [
     ExtraOperator("type", lambda x: x.type(torch.float32)),
     ExtraOperator("type_as", lambda x, y: x.type_as(y.float()), _PAIR),
     ExtraOperator("detach", lambda x: x.detach()),
+    ExtraOperator("copy", lambda x, y: x.clone().copy_(y), _PAIR),
     ExtraOperator("relu_", lambda x: torch.relu_(x.clone()), dtypes=_ALL[:-1]),
     ExtraOperator("threshold", lambda x: torch.threshold(x, 0.25, 2.0), dtypes=_FLOATS),
     ExtraOperator("logsigmoid", functional.logsigmoid, dtypes=_FLOATS),

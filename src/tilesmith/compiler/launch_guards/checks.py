@@ -223,7 +223,7 @@ def _comparison(guard: Guard, host: HostNames) -> tuple[str, str]:
         if guard.kept in host.defaults:
             return f"{source} is {host.defaults[guard.kept]}", "True"
         # Two functions of one name are taken for one: their text is no part of the module.
-        return f"{source}.__name__", repr(guard.kept.co_name)
+        return f"{source}.__code__.co_name", repr(guard.kept.co_name)
     if expression.startswith("(") and isinstance(value, tuple) and isinstance(value[0], type):
         expression, value = guard.number or expression.rpartition(", ")[2].rstrip(")"), value[1]
     text = host.literal(value)
@@ -283,4 +283,6 @@ def _overlap_checks(trace: Trace, arguments: Mapping[str, TensorType]) -> Iterat
         if is_written and arguments[first].alias != arguments[second].alias:
             places = [f"{source}.untyped_storage().data_ptr()" for source in (first, second)]
             what = f"{first} and {second} in memory of their own"
-            yield f"{REQUIRE}({what!r}, {' != '.join(places)}, True)"
+            # Empty tensors have no memory, all at the same place.
+            test = f"{' != '.join(places)} or {first}.numel() == 0"
+            yield f"{REQUIRE}({what!r}, {test}, True)"
