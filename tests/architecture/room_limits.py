@@ -18,7 +18,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/cli": (13, 1_650),
     "tilesmith/cli/export": (2, 81),
     "tilesmith/compiler": (7, 1_250),
-    "tilesmith/compiler/launch_guards": (2, 289),
+    "tilesmith/compiler/launch_guards": (2, 290),
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 61),
     "tilesmith/disk": (4, 296),
@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 92_502,
+    "lines in src": 92_503,
     "files in src": 494,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -218,12 +218,13 @@ def _value_checks(guards: Iterator[Guard], host: HostNames) -> Iterator[str]:
 def _comparison(guard: Guard, host: HostNames) -> tuple[str, str]:
     """What to ask for, and source text of the answer."""
     expression, value = guard.expression, guard.value
-    if isinstance(guard.kept, CodeType):
+    if isinstance(guard.kept, tuple):
         source = expression.removeprefix("id(getattr(").removesuffix(", '__code__', None))")
-        if guard.kept in host.defaults:
-            return f"{source} is {host.defaults[guard.kept]}", "True"
+        code, name = guard.kept
+        if code in host.defaults:
+            return f"{source} is {host.defaults[code]}", "True"
         # Two functions of one name are taken for one: their text is no part of the module.
-        return f"{source}.__code__.co_name", repr(guard.kept.co_name)
+        return f"{source}.__name__", repr(name)
     if expression.startswith("(") and isinstance(value, tuple) and isinstance(value[0], type):
         expression, value = guard.number or expression.rpartition(", ")[2].rstrip(")"), value[1]
     text = host.literal(value)

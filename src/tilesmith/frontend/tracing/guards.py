@@ -82,7 +82,7 @@ class GuardList:
             # code objects would look at all their parts.
             code = value.__code__
             test = f"id(getattr({source}, '__code__', None))"
-            self.require(test, id(code), kept=code, source=source)
+            self.require(test, id(code), kept=(code, value.__name__), source=source)
         elif isinstance(value, float) and (value == 0.0 or math.isnan(value)):
             self.require(f"repr({source})", repr(value), source, source=source)
         elif isinstance(value, (bool, int, float)):
