@@ -14,6 +14,8 @@ from tilesmith.store.outcome import Outcome, Verdict
 
 UNSTEADY = 0.3
 """Times that differ by more from their own repetition, or are disturbed more often, say little."""
+ALL_DISTURBED = 0.9
+"""Of the measurements: hardly one of them was left alone."""
 MAX_LINES = 4
 """Of one example's message."""
 
@@ -143,6 +145,11 @@ class TuneResult:
         return self.is_disturbed or self.noise > UNSTEADY
 
     @property
+    def is_meaningless(self) -> bool:
+        """Whether no time was taken on a quiet machine, and they differ by more than their size."""
+        return self.disturbed >= ALL_DISTURBED and self.spread > 1.0
+
+    @property
     def is_cached(self) -> bool:
         """Whether a stored winner was taken without measuring."""
         return self.stop is StopReason.CACHED
@@ -158,6 +165,21 @@ class TuneResult:
         return f"@{package_name()}.kernel(config={self.config!r})"
 
 
+def spread_text(spread: float) -> str:
+    """A spread in words; beyond the size of the time itself its figure says nothing.
+
+    Example:
+        >>> spread_text(0.021), spread_text(189.14)
+        ('spread 2.1%', 'spread more than 100%')
+    """
+    return f"spread {noise_text(spread)}"
+
+
+def noise_text(share: float) -> str:
+    """A share of a time in percent, with a figure only where it is smaller than the time."""
+    return percent_text(share) if share <= 1.0 else "more than 100%"
+
+
 def roofline_text(roofline_ms: float, ms: float) -> str:
     """How near a time is to the roofline, which is an estimate and may be beaten.
 
@@ -171,6 +193,20 @@ def roofline_text(roofline_ms: float, ms: float) -> str:
         if share < 1.005
         else "beyond the estimated roofline"
     )
+
+
+def unsteady_text(result: TuneResult) -> str:
+    """What to think of a search during which the machine did something else; empty if nothing."""
+    if not result.is_unsteady:
+        return ""
+    advice = "search again when the device is quiet (force=True, or --force)"
+    if not result.is_disturbed:
+        return f"the winner's own times differed by {noise_text(result.noise)}: {advice}"
+    share = percent_text(result.disturbed)
+    kept = "an earlier winner that was faster stays stored"
+    if result.is_meaningless:
+        kept = "nothing is stored: these times tell no config from another"
+    return f"others had the cores in {share} of the measurements: {advice}; {kept}"
 
 
 def summarize_rejected(counts: Mapping[Verdict, int], failures: Sequence[Outcome]) -> str:

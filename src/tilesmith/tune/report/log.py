@@ -23,7 +23,14 @@ from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import SearchLog, config_text, short_text, stored_text
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart, time_in_finals
-from tilesmith.tune.result import Final, TuneResult, roofline_text, summarize_rejected
+from tilesmith.tune.result import (
+    Final,
+    TuneResult,
+    roofline_text,
+    spread_text,
+    summarize_rejected,
+    unsteady_text,
+)
 
 
 class LogListener:
@@ -78,16 +85,6 @@ class LogListener:
         self._log.write(logging.INFO, result.seconds, *lines)
         if result.is_unsteady:
             self._log.write(logging.WARNING, result.seconds, unsteady_text(result))
-
-
-def unsteady_text(result: TuneResult) -> str:
-    """What to think of a search during which the machine did something else, too."""
-    advice = "search again when the device is quiet (force=True, or --force)"
-    if not result.is_disturbed:
-        return f"the winner's own times differed by {percent_text(result.noise)}: {advice}"
-    share = percent_text(result.disturbed)
-    kept = "an earlier winner that was faster stays stored"
-    return f"others had the cores in {share} of the measurements: {advice}; {kept}"
 
 
 def header_lines(start: SearchStart) -> Iterator[str]:
@@ -145,7 +142,7 @@ def end_lines(result: TuneResult, final: Final | None, default: Config | None) -
 
 def best_text(result: TuneResult, final: Final | None, default: Config | None) -> str:
     """The winner's time, how sure it is, and how it stands to other figures."""
-    parts = [f"best {ms_text(result.ms)} (spread {percent_text(result.spread)})"]
+    parts = [f"best {ms_text(result.ms)} ({spread_text(result.spread)})"]
     if result.ties:
         times = [standing.median_ms for standing in final.ties] if final else [1.0]
         within = percent_text(max(result.noise, max(times) / min(times) - 1))
@@ -155,6 +152,9 @@ def best_text(result: TuneResult, final: Final | None, default: Config | None) -
     default_ms = time_in_finals(default, final) or result.default_ms
     if result.config == default:
         parts.append("the default config itself")
+    elif result.is_disturbed:
+        # Its factor would be that of the scheduler, not of the config.
+        parts.append("compared with the default on a busy machine: no factor is told")
     elif default_ms is not None:
         parts.append(compare_text(result.ms, default_ms))
     return ", ".join(filter(None, parts))

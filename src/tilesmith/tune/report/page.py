@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import StatisticsError, correlation
 from typing import Any
 
-from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
+from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text
 from tilesmith.lab import pages
 from tilesmith.lab.pages import LIGHT, Theme
 from tilesmith.lab.reports import with_suffix
@@ -24,7 +24,14 @@ from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
 from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
-from tilesmith.tune.result import TuneResult, rejections, roofline_text
+from tilesmith.tune.result import (
+    TuneResult,
+    noise_text,
+    rejections,
+    roofline_text,
+    spread_text,
+    unsteady_text,
+)
 
 NUM_BEST = 20
 PACKAGES = ("tilesmith", "torch", "triton", "llvmlite", "numpy")
@@ -73,6 +80,7 @@ def _result(history: History) -> str:
     if result is None:
         return ""
     problem = result.problem.strip()
+    problem = "\n".join(filter(None, (problem, unsteady_text(result))))
     shown = f'<div class="problem">{escape(problem)}</div>\n' if problem else ""
     return (
         f"{shown}{pages.figures(_figures(history, result))}\n"
@@ -83,10 +91,12 @@ def _result(history: History) -> str:
 def _figures(history: History, result: TuneResult) -> Iterable[tuple[str, str]]:
     """The numbers at the top: value and meaning."""
     if result.is_measured:
-        yield ms_text(result.ms), f"median, spread {percent_text(result.spread)}"
+        yield ms_text(result.ms), f"median, {spread_text(result.spread)}"
     default_ms = history.default_ms
     if result.config == history.default:
         yield "default", "is the fastest config itself"
+    elif result.is_disturbed:
+        yield "busy", "machine: no factor over the default is told"
     elif default_ms and result.is_measured:
         ratio = default_ms / result.ms
         yield f"{ratio:.2f}×", f"the speed of the default ({ms_text(default_ms)})"
@@ -119,7 +129,7 @@ def _best_cells(place: int, outcome: Outcome, resources: Sequence[str]) -> list[
     numbers = [
         str(place),
         number_text(outcome.time_ms),
-        percent_text(spread) if spread < inf else "-",
+        noise_text(spread) if spread < inf else "-",
         *(_resource_text(outcome, name) or "-" for name in resources),
         f"{outcome.build_s:.2f}",
     ]
@@ -143,14 +153,14 @@ def _finals(history: History) -> str:
     for standing in final.standings:
         cells = [
             pages.cell(number_text(standing.median_ms), "number"),
-            pages.cell(percent_text(standing.spread), "number"),
+            pages.cell(noise_text(standing.spread), "number"),
             pages.cell("tied" if standing.is_tied else "slower"),
             pages.code_cell(config_text(standing.config), "config"),
         ]
         rows.append(pages.row(cells, "winner" if standing == final.winner else ""))
     words = (
         f"The best {len(rows)} measured in turns. The fastest measured twice differed by "
-        f"{percent_text(final.noise)} from itself. Of those that tie, the default wins, or else "
+        f"{noise_text(final.noise)} from itself. Of those that tie, the default wins, or else "
         "the simplest."
     )
     return pages.note(words) + pages.table(["time, ms", "spread", "", "config"], rows, range(2))
