@@ -31,7 +31,8 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 @contextmanager
 def _held(lock_path: Path, timeout_s: float) -> Iterator[None]:
     """With the lock, whose file goes too in the end."""
-    with FileLock(lock_path, timeout=timeout_s):
+    # Whichever thread ends the owner gives the lock back.
+    with FileLock(lock_path, timeout=timeout_s, thread_local=False):
         try:
             yield
         finally:
