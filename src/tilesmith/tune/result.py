@@ -165,21 +165,6 @@ class TuneResult:
         return f"@{package_name()}.kernel(config={self.config!r})"
 
 
-def spread_text(spread: float) -> str:
-    """A spread in words; beyond the size of the time itself its figure says nothing.
-
-    Example:
-        >>> spread_text(0.021), spread_text(189.14)
-        ('spread 2.1%', 'spread more than 100%')
-    """
-    return f"spread {noise_text(spread)}"
-
-
-def noise_text(share: float) -> str:
-    """A share of a time in percent, with a figure only where it is smaller than the time."""
-    return percent_text(share) if share <= 1.0 else "more than 100%"
-
-
 def roofline_text(roofline_ms: float, ms: float) -> str:
     """How near a time is to the roofline, which is an estimate and may be beaten.
 
@@ -193,20 +178,6 @@ def roofline_text(roofline_ms: float, ms: float) -> str:
         if share < 1.005
         else "beyond the estimated roofline"
     )
-
-
-def unsteady_text(result: TuneResult) -> str:
-    """What to think of a search during which the machine did something else; empty if nothing."""
-    if not result.is_unsteady:
-        return ""
-    advice = "search again when the device is quiet (force=True, or --force)"
-    if not result.is_disturbed:
-        return f"the winner's own times differed by {noise_text(result.noise)}: {advice}"
-    share = percent_text(result.disturbed)
-    kept = "an earlier winner that was faster stays stored"
-    if result.is_meaningless:
-        kept = "nothing is stored: these times tell no config from another"
-    return f"others had the cores in {share} of the measurements: {advice}; {kept}"
 
 
 def summarize_rejected(counts: Mapping[Verdict, int], failures: Sequence[Outcome]) -> str:

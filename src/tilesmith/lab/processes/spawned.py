@@ -96,8 +96,7 @@ class SpawnedProcess:
         if not sys.executable:
             raise ChildError("no child process can be started: sys.executable is not known")
         self.log = OutputLog()
-        # Temporary files of a killed process go with its folder, and that of a killed parent with
-        # the next process that anyone starts.
+        # What a killed process leaves goes with its folder, that of a killed parent with the next.
         scratch, folders = ExitStack(), dict[str, str]()
         with suppress(OSError):
             parent = Path(environment.get("TMPDIR") or tempfile.gettempdir())

@@ -18,19 +18,19 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
+from tilesmith.diagnostics.wording import (
+    counted,
+    first_line,
+    ms_text,
+    noise_text,
+    number_text,
+    percent_text,
+)
 from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import SearchLog, config_text, short_text, stored_text
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import Generation, Listener, Progress, SearchStart, time_in_finals
-from tilesmith.tune.result import (
-    Final,
-    TuneResult,
-    roofline_text,
-    spread_text,
-    summarize_rejected,
-    unsteady_text,
-)
+from tilesmith.tune.result import Final, TuneResult, roofline_text, summarize_rejected
 
 
 class LogListener:
@@ -85,6 +85,20 @@ class LogListener:
         self._log.write(logging.INFO, result.seconds, *lines)
         if result.is_unsteady:
             self._log.write(logging.WARNING, result.seconds, unsteady_text(result))
+
+
+def unsteady_text(result: TuneResult) -> str:
+    """What to think of a search during which the machine did something else; empty if nothing."""
+    if not result.is_unsteady:
+        return ""
+    advice = "search again when the device is quiet (force=True, or --force)"
+    if not result.is_disturbed:
+        return f"the winner's own times differed by {noise_text(result.noise)}: {advice}"
+    share = percent_text(result.disturbed)
+    kept = "an earlier winner that was faster stays stored"
+    if result.is_meaningless:
+        kept = "nothing is stored: these times tell no config from another"
+    return f"others had the cores in {share} of the measurements: {advice}; {kept}"
 
 
 def header_lines(start: SearchStart) -> Iterator[str]:
@@ -142,7 +156,7 @@ def end_lines(result: TuneResult, final: Final | None, default: Config | None) -
 
 def best_text(result: TuneResult, final: Final | None, default: Config | None) -> str:
     """The winner's time, how sure it is, and how it stands to other figures."""
-    parts = [f"best {ms_text(result.ms)} ({spread_text(result.spread)})"]
+    parts = [f"best {ms_text(result.ms)} (spread {noise_text(result.spread)})"]
     if result.ties:
         times = [standing.median_ms for standing in final.ties] if final else [1.0]
         within = percent_text(max(result.noise, max(times) / min(times) - 1))
