@@ -30,7 +30,7 @@ from tilesmith.numerics.doctor.findings import (
     Verdict,
     WorstElement,
 )
-from tilesmith.numerics.doctor.hypotheses.naming import name_difference
+from tilesmith.numerics.doctor.hypotheses.wrong_results import name_difference
 from tilesmith.numerics.doctor.report import Diagnosis
 
 ILL_CONDITIONED = 256.0
