@@ -97,11 +97,11 @@ class SpawnedProcess:
             raise ChildError("no child process can be started: sys.executable is not known")
         self.log = OutputLog()
         # What a killed process leaves goes with its folder, that of a killed parent with the next.
-        scratch, folders = ExitStack(), dict[str, str]()
+        scratch, folder = ExitStack(), ""
         with suppress(OSError):
             parent = Path(environment.get("TMPDIR") or tempfile.gettempdir())
             folder = str(scratch.enter_context(temporary_folder(SCRATCH_PREFIX, parent)))
-            folders = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
+        folders = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder) if folder else {}
         changes = {**environment, **folders, "PYTHONPATH": _python_path()}
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
