@@ -43,6 +43,7 @@ NEW_ROOMS = (
     "tilesmith/frontend/host_calls",
     "tilesmith/frontend/tracing/packed",
     "tilesmith/frontend/source/rewriting",
+    "tilesmith/numerics/doctor/hypotheses",
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",
     "tilesmith/jit/output",

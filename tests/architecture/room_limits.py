@@ -41,6 +41,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/lab": (18, 2_850),
     "tilesmith/measure": (4, 500),
     "tilesmith/numerics": (18, 4_150),
+    "tilesmith/numerics/doctor/hypotheses": (2, 239),
     "tilesmith/operators": (6, 1_259),
     "tilesmith/passes": (13, 3_200),
     "tilesmith/runtime": (12, 1_500),

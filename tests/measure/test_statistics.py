@@ -12,6 +12,7 @@ from tilesmith.measure.statistics import (
     chance_of_ranks,
     median,
     quantile,
+    rank_correlation,
     ratio_interval,
     summarize,
 )
@@ -100,3 +101,17 @@ def test_chances_of_ranks_are_those_of_counted_arrangements(num_slow: int, num_f
         as_extreme = sum(wins(other) >= wins(slow) for other in arrangements)
         chance = chance_of_ranks([float(place) for place in slow], fast)
         assert chance == as_extreme / len(arrangements)
+
+
+def test_rank_correlation():
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 4000]) == pytest.approx(1.0)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
+    assert rank_correlation([1, 1, 1], [1, 2, 3]) == 0.0
+    # With ties: Pearson's correlation of ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4), from 0.
+    assert rank_correlation([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
+
+
+def test_rank_correlation_of_noise_is_small():
+    rng = random.Random(3)
+    noise = [[rng.random() for _ in range(400)] for _ in range(2)]
+    assert abs(rank_correlation(*noise)) < 0.15

@@ -109,3 +109,12 @@ def test_a_busy_machine_is_better_than_nothing(tmp_path):
     found = archive_of(tmp_path, "reference").find_winner()
     assert found is not None
     assert found.config == config(8)
+
+
+def test_times_that_say_nothing_are_not_kept(tmp_path):
+    # Steadily busy is one thing; the scheduler's own times tell no config from another.
+    for disturbed, spread, is_kept in ((1.0, 189.14, False), (0.5, 189.14, True), (1.0, 0.4, True)):
+        archive = archive_of(tmp_path / f"{disturbed}{spread}", "reference")
+        result = TuneResult(config(16), StopReason.BUDGET, 7.0, spread, disturbed=disturbed)
+        archive.commit(result)
+        assert (archive.find_winner() is not None) is is_kept

@@ -59,6 +59,16 @@ def percent_text(share: float) -> str:
     return f"{percent:.1f}%" if percent < 9.95 else f"{percent:.0f}%"
 
 
+def noise_text(share: float) -> str:
+    """How far times are apart, as a share of themselves; beyond their size a figure says nothing.
+
+    Example:
+        >>> noise_text(0.021), noise_text(189.14)
+        ('2.1%', 'more than 100%')
+    """
+    return percent_text(share) if share <= 1.0 else "more than 100%"
+
+
 def counted(count: int, noun: str) -> str:
     """The count with its noun.
 

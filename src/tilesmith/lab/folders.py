@@ -31,7 +31,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 @contextmanager
 def _held(lock_path: Path, timeout_s: float) -> Iterator[None]:
     """With the lock, whose file goes too in the end."""
-    with FileLock(lock_path, timeout=timeout_s):
+    with FileLock(lock_path, timeout=timeout_s, thread_local=False):  # any thread may end it
         try:
             yield
         finally:

@@ -101,8 +101,8 @@ class Archive:
         return self.find_winner()
 
     def commit(self, result: TuneResult) -> None:
-        """Keep the winner, but for one of a busy machine where an earlier one was faster."""
-        if self._options.settings.skip_cache:
+        """Keep the winner, unless times of a busy machine say nothing, or an earlier was faster."""
+        if self._options.settings.skip_cache or result.is_meaningless:
             return
         earlier = self._earlier
         is_worse = earlier is not None and earlier.median_ms < result.ms

@@ -14,6 +14,8 @@ from tilesmith.store.outcome import Outcome, Verdict
 
 UNSTEADY = 0.3
 """Times that differ by more from their own repetition, or are disturbed more often, say little."""
+ALL_DISTURBED = 0.9
+"""Of the measurements: hardly one of them was left alone."""
 MAX_LINES = 4
 """Of one example's message."""
 
@@ -141,6 +143,11 @@ class TuneResult:
     def is_unsteady(self) -> bool:
         """Whether its times say little: disturbed, or not the same when measured again."""
         return self.is_disturbed or self.noise > UNSTEADY
+
+    @property
+    def is_meaningless(self) -> bool:
+        """Whether no time was taken on a quiet machine, and they differ by more than their size."""
+        return self.disturbed >= ALL_DISTURBED and self.spread > 1.0
 
     @property
     def is_cached(self) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.processes.living import BUILD, PLAYFUL, children, eventually, is_alive, script
+from tilesmith.lab.processes.child import ChildProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
@@ -174,3 +175,20 @@ print(ChildProcess({PLAYFUL!r}, is_bare=True).request(("echo", "fine"), 5.0))
         [sys.executable, str(path)], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert (result.stdout, result.stderr) == ("fine\n", "")
+
+
+def test_folders_of_a_killed_parent_go_with_the_next_child(
+    parents: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    parent = start_parent(parents, WAITING_PARENT + ASK)
+    assert first_line(parent) == "waiting"
+    everyone = descendants(parent.pid)
+    parent.kill()
+    parent.wait()
+    assert eventually(lambda: not any(map(is_alive, everyone)))
+    assert len(list(tmp_path.glob("tilesmith_child_*.lock"))) > 0
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with ChildProcess(PLAYFUL, is_bare=True) as child:
+        child.await_ready()
+        assert len(list(tmp_path.glob("tilesmith_child_*.lock"))) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -32,6 +32,18 @@ def narrow_sum(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@helion.kernel(backend="reference", config=helion.Config(block_sizes=[8]))
+def decaying_sum(x: torch.Tensor) -> torch.Tensor:
+    """One element a turn: a chain of as many roundings as there are terms."""
+    out = torch.empty([x.size(0)], dtype=x.dtype, device=x.device)
+    for tile in hl.tile(x.size(0)):
+        total = hl.zeros([tile], dtype=torch.float32)
+        for j in range(x.size(1)):
+            total = total * 0.999 + x[tile, j]
+        out[tile] = total
+    return out
+
+
 @helion.kernel(backend="reference", config=helion.Config(block_sizes=[16]))
 def naive_variance(x: torch.Tensor) -> torch.Tensor:
     """The mean of squares less the square of the mean."""

@@ -100,6 +100,13 @@ def test_a_racing_kernel_is_found_by_the_detector() -> None:
     assert "the kernel is deterministic" not in [f.text for f in found.findings]
 
 
+def test_a_serial_chain_is_a_sum_and_no_function_or_cancellation() -> None:
+    found = check(kernels.decaying_sum, torch.rand(8, 600))
+    assert found.verdict.kind is CauseKind.ORDER
+    assert "adding up many terms in f32" in found.verdict.text
+    assert line_of(kernels.decaying_sum, "total = total * 0.999") in found.verdict.text
+
+
 def test_results_that_change_from_run_to_run_are_a_race() -> None:
     noise = iter(range(100))
 

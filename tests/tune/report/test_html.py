@@ -164,3 +164,14 @@ def test_options_choose_the_reports(tmp_path):
     assert [type(listener) for listener in plain] == [LogListener]
     full = choose_listeners(TuneOptions(Settings(autotune_log=str(tmp_path / "search"))))
     assert [type(listener) for listener in full] == [LogListener, TableListener, ReportListener]
+
+
+def test_a_busy_machine_is_said_at_the_top_instead_of_a_factor():
+    quiet = small_page(ms=0.05, spread=0.02)
+    busy = small_page(ms=0.05, spread=231.05, disturbed=1.0)
+    factor, head = "the speed of the default", "others had the cores in 100% of the measurements"
+    assert factor in quiet
+    assert head not in quiet
+    assert factor not in busy
+    assert busy.index(head) < busy.index("The search")
+    assert "23105%" not in busy

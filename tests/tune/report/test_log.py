@@ -224,7 +224,7 @@ def test_a_closed_stderr_does_not_end_a_search(logger, monkeypatch):
     ("changes", "told"),
     [
         ({"noise": 0.29, "disturbed": 0.29}, ""),
-        ({"noise": 72.6}, "the winner's own times differed by 7260%"),
+        ({"noise": 72.6}, "the winner's own times differed by more than 100%"),
         ({"disturbed": 0.8}, "others had the cores in 80% of the measurements"),
         ({"noise": 0.5, "disturbed": 0.9}, "others had the cores in 90% of the measurements"),
     ],
@@ -237,3 +237,13 @@ def test_a_busy_machine_is_a_warning_even_when_quiet(changes, told, logger, caps
     advice = "search again when the device is quiet (force=True, or --force)"
     assert not told or f"] {told}: {advice}" in err
     assert ("earlier winner" in err) is ("cores" in told)
+
+
+def test_times_that_say_nothing_are_no_factor_and_no_figure(logger, capsys):
+    listener = LogListener(logger=logger)
+    listener.on_start(make_start())
+    listener.on_end(make_result(ms=0.1, default_ms=19.3, spread=189.14, disturbed=1.0))
+    err = capsys.readouterr().err
+    assert "best 0.1 ms (spread more than 100%)" in err
+    assert "x faster" not in err
+    assert "nothing is stored: these times tell no config from another" in err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import sys
 
@@ -18,7 +17,6 @@ from tilesmith.tune.report.page import (
     draw_predictions,
     draw_search,
     predicted_pairs,
-    spearman,
 )
 
 pytest.importorskip("matplotlib")
@@ -96,20 +94,6 @@ def test_a_best_found_late_is_not_drawn_early():
 def test_pairs_need_a_prediction():
     outcomes = [timed(DEFAULT, 0.5, 0.4), timed(DEFAULT, 0.6), timed(DEFAULT, 0.7, float("inf"))]
     assert predicted_pairs(history_of(outcomes)) == [(0.4, 0.5)]
-
-
-def test_rank_correlation():
-    assert spearman([1, 2, 3, 4], [10, 20, 30, 4000]) == pytest.approx(1.0)
-    assert spearman([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
-    assert spearman([1, 1, 1], [1, 2, 3]) == 0.0
-    # With ties: Pearson's correlation of ranks (1, 2.5, 2.5, 4) and (1, 2, 3, 4), from 0.
-    assert spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
-
-
-def test_rank_correlation_of_noise_is_small():
-    rng = random.Random(3)
-    noise = [[rng.random() for _ in range(400)] for _ in range(2)]
-    assert abs(spearman(*noise)) < 0.15
 
 
 def test_without_matplotlib_an_error_says_what_to_do(history, monkeypatch):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,18 +16,20 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 from time import sleep
 from typing import BinaryIO, cast
 
+from tilesmith.lab.folders import temporary_folder
 from tilesmith.lab.processes.channel import Channel, ChildError
 from tilesmith.lab.processes.start import StartInfo
 from tilesmith.settings import child_environment
 
 LIMIT_BYTES = 1 << 20
 TAIL_BYTES = 1 << 14
+SCRATCH_PREFIX = "tilesmith_child_"
 START = Path(__file__).with_name("start.py")
 KILL_GRACE_S = 10.0
 STACK_DUMP_S = 0.1
@@ -95,11 +96,12 @@ class SpawnedProcess:
         if not sys.executable:
             raise ChildError("no child process can be started: sys.executable is not known")
         self.log = OutputLog()
-        scratch = ""
+        # What a killed process leaves goes with its folder, that of a killed parent with the next.
+        scratch, folder = ExitStack(), ""
         with suppress(OSError):
-            scratch = tempfile.mkdtemp(prefix="tilesmith_", dir=environment.get("TMPDIR"))
-        # Temporary files of a killed process go with its folder.
-        folders = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), scratch) if scratch else {}
+            parent = Path(environment.get("TMPDIR") or tempfile.gettempdir())
+            folder = str(scratch.enter_context(temporary_folder(SCRATCH_PREFIX, parent)))
+        folders = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder) if folder else {}
         changes = {**environment, **folders, "PYTHONPATH": _python_path()}
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
@@ -145,7 +147,11 @@ def _spawn(
 
 
 def _end(
-    owner: int, process: subprocess.Popen[bytes], channel: Channel, log: OutputLog, scratch: str
+    owner: int,
+    process: subprocess.Popen[bytes],
+    channel: Channel,
+    log: OutputLog,
+    scratch: ExitStack,
 ) -> None:
     if owner != os.getpid():
         return  # in a fork of the parent: the child is not its own
@@ -158,11 +164,10 @@ def _end(
     _release(channel, log, scratch)
 
 
-def _release(channel: Channel, log: OutputLog, scratch: str) -> None:
+def _release(channel: Channel, log: OutputLog, scratch: ExitStack) -> None:
     channel.close()
     log.close()
-    if scratch:
-        shutil.rmtree(scratch, ignore_errors=True)
+    scratch.close()
 
 
 def _python_path() -> str:

@@ -23,9 +23,12 @@ from tilesmith.interpreter.observers import Sampling, TimeLimitError
 from tilesmith.interpreter.run import EVALUATORS
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
+from tilesmith.ir.traversal import walk_function
+from tilesmith.ir.types import Value
 from tilesmith.numerics.doctor.findings import (
     OURS,
     Agreement,
@@ -98,7 +101,9 @@ def find_cancellation(reruns: Reruns) -> Cancellation:
     wide = widen_floats(reruns.function)
     ratios = _Ratios()
     reruns.wide(wide, ratios.evaluators)
-    trials = [reruns.wide(wide, _disturbed(seed)) for seed in range(_TRIALS)]
+    # A constant is the same number in every form: it has no rounding to be amplified.
+    constants = {op.result for op in walk_function(wide) if isinstance(op, Full)}
+    trials = [reruns.wide(wide, _disturbed(seed, constants)) for seed in range(_TRIALS)]
     conditions = [_condition(reruns, trials, name) for name in reruns.truth]
     return Cancellation(tuple(conditions), ratios.worst())
 
@@ -119,7 +124,7 @@ def _condition(reruns: Reruns, trials: list[Results], output: str) -> Condition:
     return Condition(output, overall, float(known.median()), float(known.max()), worst)
 
 
-def _disturbed(seed: int) -> Evaluators:
+def _disturbed(seed: int, constants: Collection[Value]) -> Evaluators:
     generators: dict[torch.device, torch.Generator] = {}
 
     def disturb(result: Any) -> Any:
@@ -132,7 +137,12 @@ def _disturbed(seed: int) -> Evaluators:
         return result * (1.0 + DISTURBANCE * (2 * signs - 1).to(torch.float64))
 
     def wrap(evaluate: Evaluator) -> Evaluator:
-        return lambda op, frame: disturb(evaluate(op, frame))
+        def run(op: Any, frame: Frame) -> Any:
+            result = evaluate(op, frame)
+            is_constant = isinstance(op, Cast) and op.x in constants
+            return result if is_constant else disturb(result)
+
+        return run
 
     return {kind: wrap(EVALUATORS[kind]) for kind in _COMPUTED}
 

@@ -30,6 +30,7 @@ from tilesmith.numerics.doctor.findings import (
     Verdict,
     WorstElement,
 )
+from tilesmith.numerics.doctor.hypotheses.wrong_results import name_difference
 from tilesmith.numerics.doctor.report import Diagnosis
 
 ILL_CONDITIONED = 256.0
@@ -79,17 +80,20 @@ def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
     """Somebody is further off than types and sums justify."""
     ours = [s for s in wrong if s.implementation == OURS]
     if ours:
-        return Finding(CauseKind.BUG, _blame_kernel(examination, ours[0]), implementation=OURS)
+        hint = name_difference(examination, OURS, ours[0].output)
+        text = f"{_blame_kernel(examination, ours[0])}{hint}"
+        return Finding(CauseKind.BUG, text, implementation=OURS)
     first = wrong[0]
     who = first.implementation
     apart = distance_in_fp64(examination, who)
+    hint = name_difference(examination, who, first.output)
     if apart is None:
-        return Finding(CauseKind.BUG, f"{who} is wrong: {first.fault}.", implementation=who)
+        return Finding(CauseKind.BUG, f"{who} is wrong: {first.fault}.{hint}", implementation=who)
     evidence = (f"from the arguments widened to fp64 it is off by {apart:.2g} (relative norm)",)
     if apart > SAME_FORMULA:
         text = (
             f"{who} computes something else than the kernel, with exact arithmetic too: "
-            f"{first.fault}. "
+            f"{first.fault}.{hint} "
         )
         if examination.subject.is_reference_given:
             text += "The kernel computes what the reference does."
@@ -134,7 +138,9 @@ def _explain_right(examination: Examination, causes: Causes) -> Finding:
     compiled = max((s.relative_norm for s in ours if s.output == source.output), default=0.0)
     reference = examination.subject.launch_reference
     is_added_to = any(tensor.is_accumulated for tensor in reference.tensors.values())
-    return _explain_source(source, compiled, has_sums=reference.sum_length > 1 or is_added_to)
+    # A loop that carries a float adds up too, one term a turn.
+    has_sums = reference.sum_length > 1 or is_added_to or bool(source.sums)
+    return _explain_source(source, compiled, has_sums=has_sums)
 
 
 def _explain_source(source: ErrorSources, compiled: float, *, has_sums: bool) -> Finding:

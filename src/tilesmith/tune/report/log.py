@@ -18,7 +18,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
+from tilesmith.diagnostics.wording import (
+    counted,
+    first_line,
+    ms_text,
+    noise_text,
+    number_text,
+    percent_text,
+)
 from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import SearchLog, config_text, short_text, stored_text
 from tilesmith.store.outcome import Outcome
@@ -81,12 +88,16 @@ class LogListener:
 
 
 def unsteady_text(result: TuneResult) -> str:
-    """What to think of a search during which the machine did something else, too."""
+    """What to think of a search during which the machine did something else; empty if nothing."""
+    if not result.is_unsteady:
+        return ""
     advice = "search again when the device is quiet (force=True, or --force)"
     if not result.is_disturbed:
-        return f"the winner's own times differed by {percent_text(result.noise)}: {advice}"
+        return f"the winner's own times differed by {noise_text(result.noise)}: {advice}"
     share = percent_text(result.disturbed)
     kept = "an earlier winner that was faster stays stored"
+    if result.is_meaningless:
+        kept = "nothing is stored: these times tell no config from another"
     return f"others had the cores in {share} of the measurements: {advice}; {kept}"
 
 
@@ -145,7 +156,7 @@ def end_lines(result: TuneResult, final: Final | None, default: Config | None) -
 
 def best_text(result: TuneResult, final: Final | None, default: Config | None) -> str:
     """The winner's time, how sure it is, and how it stands to other figures."""
-    parts = [f"best {ms_text(result.ms)} (spread {percent_text(result.spread)})"]
+    parts = [f"best {ms_text(result.ms)} (spread {noise_text(result.spread)})"]
     if result.ties:
         times = [standing.median_ms for standing in final.ties] if final else [1.0]
         within = percent_text(max(result.noise, max(times) / min(times) - 1))
@@ -155,6 +166,9 @@ def best_text(result: TuneResult, final: Final | None, default: Config | None) -
     default_ms = time_in_finals(default, final) or result.default_ms
     if result.config == default:
         parts.append("the default config itself")
+    elif result.is_disturbed:
+        # Its factor would be that of the scheduler, not of the config.
+        parts.append("compared with the default on a busy machine: no factor is told")
     elif default_ms is not None:
         parts.append(compare_text(result.ms, default_ms))
     return ", ".join(filter(None, parts))

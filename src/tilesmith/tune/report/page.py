@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import logging
 import platform
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from html import escape
 from math import inf, log10
 from pathlib import Path
-from statistics import StatisticsError, correlation
 from typing import Any
 
-from tilesmith.diagnostics.wording import counted, first_line, ms_text, number_text, percent_text
+from tilesmith.diagnostics.wording import counted, first_line, ms_text, noise_text, number_text
 from tilesmith.lab import pages
 from tilesmith.lab.pages import LIGHT, Theme
 from tilesmith.lab.reports import with_suffix
+from tilesmith.measure.statistics import rank_correlation
 from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
 from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
+from tilesmith.tune.report.log import unsteady_text
 from tilesmith.tune.result import TuneResult, rejections, roofline_text
 
 NUM_BEST = 20
@@ -72,7 +72,7 @@ def _result(history: History) -> str:
     result = history.result
     if result is None:
         return ""
-    problem = result.problem.strip()
+    problem = "\n".join(filter(None, (result.problem.strip(), unsteady_text(result))))
     shown = f'<div class="problem">{escape(problem)}</div>\n' if problem else ""
     return (
         f"{shown}{pages.figures(_figures(history, result))}\n"
@@ -83,10 +83,12 @@ def _result(history: History) -> str:
 def _figures(history: History, result: TuneResult) -> Iterable[tuple[str, str]]:
     """The numbers at the top: value and meaning."""
     if result.is_measured:
-        yield ms_text(result.ms), f"median, spread {percent_text(result.spread)}"
+        yield ms_text(result.ms), f"median, spread {noise_text(result.spread)}"
     default_ms = history.default_ms
     if result.config == history.default:
         yield "default", "is the fastest config itself"
+    elif result.is_disturbed:
+        yield "busy", "machine: no factor over the default is told"
     elif default_ms and result.is_measured:
         ratio = default_ms / result.ms
         yield f"{ratio:.2f}×", f"the speed of the default ({ms_text(default_ms)})"
@@ -119,7 +121,7 @@ def _best_cells(place: int, outcome: Outcome, resources: Sequence[str]) -> list[
     numbers = [
         str(place),
         number_text(outcome.time_ms),
-        percent_text(spread) if spread < inf else "-",
+        noise_text(spread) if spread < inf else "-",
         *(_resource_text(outcome, name) or "-" for name in resources),
         f"{outcome.build_s:.2f}",
     ]
@@ -143,14 +145,14 @@ def _finals(history: History) -> str:
     for standing in final.standings:
         cells = [
             pages.cell(number_text(standing.median_ms), "number"),
-            pages.cell(percent_text(standing.spread), "number"),
+            pages.cell(noise_text(standing.spread), "number"),
             pages.cell("tied" if standing.is_tied else "slower"),
             pages.code_cell(config_text(standing.config), "config"),
         ]
         rows.append(pages.row(cells, "winner" if standing == final.winner else ""))
     words = (
         f"The best {len(rows)} measured in turns. The fastest measured twice differed by "
-        f"{percent_text(final.noise)} from itself. Of those that tie, the default wins, or else "
+        f"{noise_text(final.noise)} from itself. Of those that tie, the default wins, or else "
         "the simplest."
     )
     return pages.note(words) + pages.table(["time, ms", "spread", "", "config"], rows, range(2))
@@ -277,7 +279,7 @@ def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
     axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
     pages.format_log_axis(axes.xaxis, low, high)
     pages.format_log_axis(axes.yaxis, low, high)
-    rank = spearman(predicted, measured)
+    rank = rank_correlation(predicted, measured)
     title = f"Predicted and measured, {len(pairs)} configs\nrank correlation (Spearman) {rank:.2f}"
     return pages.finish(figure, title, theme)
 
@@ -297,25 +299,6 @@ def predicted_pairs(history: History) -> list[tuple[float, float]]:
     """(predicted, measured) of every trial that has both."""
     pairs = [(t.outcome.candidate.predicted_ms, t.outcome.time_ms) for t in history.timed]
     return [(predicted, measured) for predicted, measured in pairs if predicted and predicted < inf]
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """Rank correlation; 0 where one of the two does not vary.
-
-    Example:
-        >>> spearman([1.0, 2.0, 3.0], [10.0, 100.0, 1000.0])
-        1.0
-    """
-    try:
-        return correlation(_ranks(first), _ranks(second))
-    except StatisticsError:
-        return 0.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0; equal values share the mean of theirs."""
-    ordered = sorted(values)
-    return [(bisect_left(ordered, x) + bisect_right(ordered, x) - 1) / 2 for x in values]
 
 
 def _draw_times(axes: Any, history: History, theme: Theme) -> None:

@@ -1,0 +1,1 @@
+"""What a wrong result looks like, and which small change of the kernel would give it."""
