@@ -10,7 +10,7 @@ import typer
 
 from tilesmith.cli.flags import KernelFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
-from tilesmith.export.binaries import parse_targets
+from tilesmith.export.codes import parse_targets
 from tilesmith.export.package import export_package
 from tilesmith.lab.workload.argument_text import ArgumentTextError
 from tilesmith.schedule.config import Config

@@ -177,9 +177,16 @@ class StagedKernel:
         return found, self.run_on_copies(args, self.launches(launch))
 
     def record(
-        self, args: tuple[Any, ...], target: AnyTarget, config: Config | None = None
+        self,
+        args: tuple[Any, ...],
+        target: AnyTarget,
+        config: Config | None = None,
+        note: Callable[[int, BoundKernel, Variant, tuple[Any, ...]], None] | None = None,
     ) -> tuple[StageRecord, StageSession]:
-        """What host code comes to: it may go on with what a stage has computed, so stages run."""
+        """What host code comes to: it may go on with what a stage has computed, so stages run.
+
+        ``note`` is told each once, with the values of its launch.
+        """
         record: StageRecord = [[] for _ in self.kernels]
 
         def launch(number: int, *values: Any) -> None:
@@ -188,6 +195,8 @@ class StagedKernel:
             used = bound, bound.capture_launch(values).variant
             if used not in record[number]:
                 record[number].insert(0, used)
+                if note is not None:
+                    note(number, *used, values)
             self._launches[number](*values)
 
         return record, self.run_on_copies(args, self.launches(launch), config)
@@ -207,7 +216,7 @@ class BoundStages:
         self._kernel = staged
         self._record, self._session = staged.record(args, target)
         self._template = ArgumentTemplate(args)
-        self._device_source = _find_device_source(staged.definition.parameters, args)
+        self._device_source = find_device_source(staged.definition.parameters, args)
         self._found = [list(dict.fromkeys(b for b, _ in used[::-1])) for used in self._record]
         """For each stage its kernels, in the order of their first launches."""
         self._target = target
@@ -381,7 +390,7 @@ class BoundStages:
         return self._kernel.call(self.definition.arguments.complete(args))
 
 
-def _find_device_source(names: Sequence[str], args: tuple[Any, ...]) -> str:
+def find_device_source(names: Sequence[str], args: tuple[Any, ...]) -> str:
     """An expression of the arguments for the device of the first tensor among them."""
     for name, argument in zip(names, args):
         for place, leaf in leaves(argument, name):
