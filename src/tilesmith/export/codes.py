@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.artifacts import Artifact
+from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.compiler.launch_guards.checks import (
     REQUIRE,
     HostNames,
@@ -50,6 +50,13 @@ class Code:
     """What the manifest says about it."""
     variant: Variant
     config: Config
+
+    @property
+    def shapes(self) -> dict[str, tuple[Any, ...]]:
+        """Sizes that are constants of the code, by where their tensors come from."""
+        tensors = self.variant.trace.tensors.items()
+        is_fixed = {n: all(isinstance(size, int) for size in kind.shape) for n, kind in tensors}
+        return {name: kind.shape for name, kind in tensors if is_fixed[name]}
 
 
 @dataclass(frozen=True)
@@ -163,16 +170,23 @@ def _first_tensor(artifact: Artifact) -> str:
 def _device_checks(artifact: Artifact, binary: Binary) -> Iterator[str]:
     """What binaries ask for beyond the checks of saved modules, whose compiler sees the values."""
     tensors = [p.source for p in artifact.parameters if p.is_tensor and not p.is_made_at_launch]
-    wanted: list[tuple[str, object]] = [
-        (f"{tensors[0]}.device.type", "cpu" if artifact.llvm else "cuda")
-    ]
+    place = "is_cpu" if artifact.llvm else "is_cuda"
+    wanted: list[tuple[str, object]] = [(f"{tensors[0]}.{place}", True)]
     if not artifact.llvm:
-        wanted += [(f"{source}.data_ptr() % {_ALIGNED}", 0) for source in tensors]
+        described = {p.source for p in _described(artifact)}
+        left = [f"{source}.data_ptr()" for source in tensors if source not in described]
+        wanted += [(f"({' | '.join(left)}) % {_ALIGNED}", 0)] if left else []
     for name, text in artifact.constexprs:
         wanted.append((_inlined(text, artifact), binary.constants[name]))
     for asked, expected in wanted:
         if asked != repr(expected):
             yield f"{REQUIRE}({asked!r}, {asked}, {expected!r})"
+
+
+def _described(artifact: Artifact) -> Iterator[LaunchParameter]:
+    """Parameters with descriptors, whose alignment all modules check."""
+    names = {item.tensor for item in artifact.descriptions}
+    yield from (parameter for parameter in artifact.parameters if parameter.name in names)
 
 
 class _Inline(ast.NodeTransformer):

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,12 @@ def next_power_of_2(n: int) -> int:
 
 def num_sms(tensor: torch.Tensor) -> int:
     """How many multiprocessors the GPU of a tensor has."""
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    return _num_sms(tensor.get_device())
+
+
+@cache
+def _num_sms(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def manifest_hash(manifest: dict[str, Any]) -> str:
@@ -91,20 +96,29 @@ Reader = Callable[..., tuple[Any, ...]]
 """From the values at the launch point to what code is given; raises ValueError for others."""
 
 
-def load(module_file: str, readers: Mapping[str, Reader]) -> Callable[..., None]:
+def load(
+    module_file: str, readers: Mapping[str, Reader], shapes: Callable[..., tuple[Any, ...]] | None
+) -> Callable[..., None]:
     """A function of the values at a launch point: the first code that was made for them runs.
 
-    ``readers`` are those of the codes of this launch point, by their names.
+    Args:
+        module_file: a file of the package.
+        readers: those of the codes of this launch point, by their names.
+        shapes: the sizes of tensors that tell codes apart; None: there is nothing to tell.
     """
     folder = Path(module_file).parent
     manifest = read_manifest(folder)
     made = {"cpu": CpuCode, "cuda": GpuCode, "hip": GpuCode}
     entries = [entry for entry in manifest["code"] if entry["name"] in readers]
     pairs = [(readers[entry["name"]], made[entry["kind"]](folder, entry)) for entry in entries]
+    by_shapes: dict[Any, list[Any]] = {}
+    for pair, entry in zip(pairs, entries):
+        key = tuple(map(tuple, entry["shapes"]))
+        by_shapes.setdefault(key, []).append(pair)
 
     def launch(*values: Any) -> None:
         problems: list[str] = []
-        for read, code in pairs:
+        for read, code in pairs if shapes is None else by_shapes.get(shapes(*values), pairs):
             try:
                 given = read(*values)
             except ValueError as error:

@@ -105,6 +105,13 @@ class LaunchPoint:
         return list(self.made.values())
 
     @property
+    def told_by(self) -> list[str]:
+        """Tensors whose sizes tell codes apart: constants of each code, and not of all the same."""
+        found = [code.shapes for code in self.codes]
+        known = [name for name in self.captured if all(name in shapes for shapes in found)]
+        return [name for name in known if len({shapes[name] for shapes in found}) > 1]
+
+    @property
     def call(self) -> str:
         """The statement that stands there."""
         return f"{self.name}({', '.join(self.captured)})"
@@ -224,10 +231,12 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
     }
     files = {name: text.encode() for name, text in texts.items()}
     entries: list[dict[str, Any]] = []
-    for code in codes:
-        path = f"binaries/{code.name}{code.binary.suffix}"
-        files[path] = code.binary.content
-        entries.append({**code.entry, "binary": path})
+    for point in points.listed:
+        for code in point.codes:
+            path = f"binaries/{code.name}{code.binary.suffix}"
+            files[path] = code.binary.content
+            shapes = [code.shapes[name] for name in point.told_by]
+            entries.append({**code.entry, "binary": path, "shapes": shapes})
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "kernel": kernel.name,
@@ -275,4 +284,6 @@ def _module_text(kernel: Kernel[..., Any], points: _Points) -> str:
 
 def _load_text(point: LaunchPoint) -> str:
     readers = ", ".join(f"{code.name!r}: _{code.name}" for code in point.codes)
-    return f"{point.name} = {LAUNCHER}.load(__file__, {{{readers}}})"
+    listed = "".join(f"getattr({name}, 'shape', None), " for name in point.told_by)
+    shapes = f"lambda {', '.join(point.captured)}: ({listed})" if listed else "None"
+    return f"{point.name} = {LAUNCHER}.load(__file__, {{{readers}}}, {shapes})"
