@@ -394,6 +394,8 @@ def test_a_kernel_of_several_launches(tmp_path: Path) -> None:
         torch.testing.assert_close(run(X, n), several_launches(X, n), rtol=0, atol=0)
     with pytest.raises(NotImplementedError, match="not reached"):
         run(X, 101)
+    both = export_package(several_launches, [(X, 3), (X, 101)], tmp_path / "all_stages")
+    torch.testing.assert_close(load(both)(X, 101), several_launches(X, 101), rtol=0, atol=0)
     with pytest.raises(ValueError, match="no code for this call"):
         run(torch.randn(7, 10), 2)
 

@@ -171,7 +171,7 @@ def _gpu_binary(artifact: Artifact, scalars: Mapping[str, int]) -> Binary:
     if num_extra < 0 or found[: len(expected)] != expected or set(found[len(expected) :]) - {8}:
         raise errors.InternalError(problem=f"parameters of {name} take {found}: not as declared")
     entry = {
-        "kind": artifact.target.kind, "entry": name, "threads": threads,
+        "kind": "hip" if ptx is None else "cuda", "entry": name, "threads": threads,
         "layout": layout + "Q" * num_extra, "shared_bytes": compiled.shared_bytes,
         "arch": artifact.target.arch, "descriptors": [*_descriptors(artifact, compiled)],
         "is_cooperative": bool(artifact.options.get("launch_cooperative_grid")),

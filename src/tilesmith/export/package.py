@@ -176,14 +176,18 @@ class _Points:
         assert staged is not None
         complete = definition.arguments.complete(args)
 
-        def note(
-            number: int, bound: BoundKernel, variant: Variant, values: tuple[Any, ...]
-        ) -> None:
-            part = self._config and staged.configs.of_stage(self._config, number)
-            self.listed[number].add(bound, values, Wanted(target, part or None, variant))
+        whole = self._config or next(iter(definition.configs), None)
 
-        _, session = staged.record(complete, target, self._config, note)
-        calls = [point.call if point.codes else "" for point in self.listed]
+        def launch(number: int, *values: Any) -> None:
+            stage = staged.kernels[number]
+            bound: BoundKernel = stage.bind(values, target=target)
+            part = whole and staged.configs.of_stage(whole, number)
+            used = bound.capture_launch(values).variant
+            self.listed[number].add(bound, values, Wanted(target, part or None, used))
+            stage(*values)
+
+        session = staged.run_on_copies(complete, staged.launches(launch), self._config)
+        calls = [point.call for point in self.listed]
         device = find_device_source(definition.parameters, complete)
         return staged_host(staged.source, calls, session, device, LAUNCHER)
 
@@ -276,13 +280,17 @@ def _module_text(kernel: Kernel[..., Any], points: _Points) -> str:
         *([host.constants] if host.constants else []),
         *functions.values(),
         *(code.reader for code in codes),
-        *(_load_text(point) for point in points.listed if point.codes),
+        *(_load_text(point) for point in points.listed),
         host.function,
     ]
     return "\n\n\n".join(parts) + "\n"
 
 
 def _load_text(point: LaunchPoint) -> str:
+    """What gives a module the function of a launch point."""
+    if not point.codes:
+        problem = "not reached with the arguments that this package was made for"
+        return f"def {point.name}(*_):\n    raise NotImplementedError({problem!r})"
     readers = ", ".join(f"{code.name!r}: _{code.name}" for code in point.codes)
     listed = "".join(f"getattr({name}, 'shape', None), " for name in point.told_by)
     shapes = f"lambda {', '.join(point.captured)}: ({listed})" if listed else "None"

@@ -177,16 +177,9 @@ class StagedKernel:
         return found, self.run_on_copies(args, self.launches(launch))
 
     def record(
-        self,
-        args: tuple[Any, ...],
-        target: AnyTarget,
-        config: Config | None = None,
-        note: Callable[[int, BoundKernel, Variant, tuple[Any, ...]], None] | None = None,
+        self, args: tuple[Any, ...], target: AnyTarget, config: Config | None = None
     ) -> tuple[StageRecord, StageSession]:
-        """What host code comes to: it may go on with what a stage has computed, so stages run.
-
-        ``note`` is told each once, with the values of its launch.
-        """
+        """What host code comes to: it may go on with what a stage has computed, so stages run."""
         record: StageRecord = [[] for _ in self.kernels]
 
         def launch(number: int, *values: Any) -> None:
@@ -195,8 +188,6 @@ class StagedKernel:
             used = bound, bound.capture_launch(values).variant
             if used not in record[number]:
                 record[number].insert(0, used)
-                if note is not None:
-                    note(number, *used, values)
             self._launches[number](*values)
 
         return record, self.run_on_copies(args, self.launches(launch), config)

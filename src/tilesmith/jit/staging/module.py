@@ -80,10 +80,8 @@ def staged_module(
     kernel's device.
     """
     module = source.source.function.__globals__
-    names = [stage.tree.name if found else "" for stage, found in zip(source.stages, forms)]
-    listed = [", ".join(arg.arg for arg in stage.tree.args.args) for stage in source.stages]
-    calls = [name and f"{name}({given})" for name, given in zip(names, listed)]
-    host = staged_host(source, calls, session, device)
+    calls = [_call(stage, stage.tree.name) if f else "" for stage, f in zip(source.stages, forms)]
+    host = staged_host(source, calls, session, device, "triton")
     joined = _Joined()
     joined.head |= {line: None for line in lines_for_names(module, free_names(host))}
     if OTHER_TRITON in free_names(host):
@@ -136,12 +134,15 @@ class _Joined:
         return renamed.get(function, function)
 
 
+def _call(stage: StageSource, name: str) -> str:
+    return f"{name}({', '.join(arg.arg for arg in stage.tree.args.args)})"
+
+
 def _choice(stage: StageSource, names: Sequence[str], whens: Sequence[str]) -> Iterator[str]:
-    listed = ", ".join(arg.arg for arg in stage.tree.args.args)
-    yield f"def {stage.tree.name}({listed}):"
+    yield f"def {_call(stage, stage.tree.name)}:"
     for name, when in zip(names, whens):
         yield f"    if {when or True}:"
-        yield f"        return {name}({listed})"
+        yield f"        return {_call(stage, name)}"
     yield f"    raise NotImplementedError({_NOT_REACHED!r})"
 
 
@@ -155,16 +156,9 @@ def _names_at_top(text: str) -> Iterator[str]:
 
 
 def staged_host(
-    source: StagedSource,
-    calls: Sequence[str],
-    session: StageSession,
-    device: str,
-    triton: str = "triton",
+    source: StagedSource, calls: Sequence[str], session: StageSession, device: str, triton: str
 ) -> ast.FunctionDef:
-    """Host code without the language, with a call for each stage; "" is one that is not reached.
-
-    ``triton`` is what host code calls the module that has ``cdiv``.
-    """
+    """Host code with a call for each stage that is reached; ``triton`` is what has ``cdiv``."""
     whole, left = source.source, iter(calls)
     fold = FoldLanguage(session.host_blocks, session.tunable_values, whole.function.__globals__)
     tree = without_notes(parse_text(whole.text, whole.function, is_unrolled=False))
