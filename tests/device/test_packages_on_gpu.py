@@ -11,7 +11,6 @@ import torch
 from benchmarks import exported
 from tilesmith.runtime.device import target_of
 
-
 pytestmark = pytest.mark.device
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Sequence
 from itertools import combinations
@@ -15,6 +14,7 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
+from tilesmith.artifacts import load_module
 from tilesmith.dispatch import decision_file
 from tilesmith.dispatch.cover import Timings, choose_configs, cover_logs, geomean_loss
 from tilesmith.dispatch.decision import Branch, Leaf, decided_logs, grow, leaves
@@ -138,16 +138,7 @@ def module(tmp_path: Path) -> Any:
     path = tmp_path / "doubling.py"
     path.write_text(KERNEL)
     decision_file.find_file.cache_clear()
-    return load(path)
-
-
-def load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return load_module(path)
 
 
 def test_calls_follow_the_decision(module: Any, tmp_path: Path) -> None:
@@ -162,7 +153,7 @@ def test_calls_follow_the_decision(module: Any, tmp_path: Path) -> None:
     assert "4 shapes, 2 configs, 2 branches: 0.00 %" in text
     # A new process: decisions are looked for once.
     decision_file.find_file.cache_clear()
-    kernel = load(tmp_path / "doubling.py").doubled
+    kernel = load_module(tmp_path / "doubling.py").doubled
     for rows, block in ((3, 1), (12, 1), (13, 32), (1000, 32)):
         x = torch.randn(rows, 64)
         assert torch.equal(kernel(x), x * 2)

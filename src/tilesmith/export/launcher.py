@@ -242,7 +242,10 @@ class GpuCode:
             if problem is not None:
                 return problem
             function = self._functions[device]
-        arguments = self._arguments.pop() if self._arguments else Arguments(self._entry["layout"])
+        try:
+            arguments = self._arguments.pop()
+        except IndexError:
+            arguments = Arguments(self._entry["layout"])
         try:
             arguments.pack(0, *values)
         except struct.error as error:
@@ -320,6 +323,7 @@ class Arguments:
         places = [0 if code == DESCRIPTOR else base + next(offsets) for code in layout]
         self.pointers = (ctypes.c_void_p * len(places))(*places)
         self.pack = partial(struct.Struct(f"@{packed}").pack_into, self._buffer)
+        self._kept: list[tuple[int, Any]] = []
 
     def describe(self, found: list[tuple[int, Any]]) -> None:
         """Point to descriptors, which are kept for as long as a launch may read them."""
