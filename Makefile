@@ -10,6 +10,7 @@
 # make golden       accept the present output as the expected output, then read the diff
 # make ops          try every torch function on every backend; write docs/ops.md
 # make torch-table  use a kernel through every feature of torch; write docs/torch.md
+# make versions     oldest and newest Python, torch and Triton: tests of the sdist, README commands
 # make clean        remove everything made by the above
 #
 # `make <target> PYTHON=python3` uses that interpreter as it is: nothing is created or installed.
@@ -38,7 +39,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table clean fuzz fuzz-score
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table versions clean fuzz fuzz-score
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -106,6 +107,9 @@ ops: $(READY_DEV)
 
 torch-table: $(READY_DEV)
 	$(PYTHON) -m tools.torch_table
+
+versions: $(READY_DEV)
+	$(PYTHON) -m tools.versions --jobs $(JOBS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis \

@@ -1,24 +1,29 @@
-"""Ahead of time: a config for each kind of shape, everything compiled before the first call.
+"""Ahead of time: a few configs for many shapes, and a decision by sizes that anybody can read.
 
-One kernel serves all sizes. `choose_config` says which config suits which row length, whatever the
-number of rows; `prepare` compiles them all at start-up; a call then only looks its function up.
+`aot_kernel` makes one kernel for all sizes. `tune_shapes` searches each sample shape for its own
+best, measures the best of all on every shape, and keeps as few configs as come near. What it writes
+beside this file is ordinary Python: `key_row_softmax(x)` says which config a shape gets, with a few
+comparisons of sizes, so shapes that nobody sampled have their branch too. Calls follow it.
+
+`tilesmith record script.py` writes the shapes that a program really uses into files, and
+`tilesmith dispatch examples.aot_example:row_softmax --shapes row_softmax.txt` does the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
 
 import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
+from tilesmith.autotuner import tune_shapes
 from tilesmith.numerics.compare import check_against
 
-LONG_ROW = 4096
-Run = Callable[[torch.Tensor], torch.Tensor]
+ROWS, COLUMNS = (16, 256), (64, 1000, 8192)
 
 
-@helion.kernel(static_shapes=False)
+@helion.aot_kernel
 def row_softmax(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     for tile_m in hl.tile(x.size(0)):
@@ -26,7 +31,7 @@ def row_softmax(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@helion.kernel(static_shapes=False)
+@helion.aot_kernel
 def row_sum(x: torch.Tensor) -> torch.Tensor:
     out = torch.empty([x.size(0)], dtype=x.dtype, device=x.device)
     for tile_m in hl.tile(x.size(0)):
@@ -34,41 +39,30 @@ def row_sum(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def choose_config(columns: int) -> helion.Config:
-    """Short rows several at a time; long rows one at a time, in chunks."""
-    if columns >= LONG_ROW:
-        return helion.Config(block_sizes=[1], reduction_loops=[2048], num_warps=8)
-    return helion.Config(block_sizes=[helion.next_power_of_2(helion.cdiv(1024, columns))])
-
-
-class Prepared:
-    """A kernel compiled for given row lengths."""
-
-    def __init__(self, kernel: helion.Kernel, samples: list[torch.Tensor]) -> None:
-        self._runs: dict[int, Run] = {x.size(1): self._compile(kernel, x) for x in samples}
-
-    @staticmethod
-    def _compile(kernel: helion.Kernel, sample: torch.Tensor) -> Run:
-        return kernel.bind((sample,)).compile_config(choose_config(sample.size(1)))
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Run what was compiled for rows of this length."""
-        return self._runs[x.size(1)](x)
+def check(shape: tuple[int, int], device: str) -> None:
+    """Both kernels on a shape, sampled or not, against fp64."""
+    x = torch.randn(shape, device=device)
+    exact = {row_softmax: torch.softmax(x.double(), 1), row_sum: x.double().sum(1)}
+    for kernel, wanted in exact.items():
+        report = check_against(kernel(x), wanted, reduction_length=shape[1])
+        print(f"aot_example: {kernel.name}, {shape}, relative error {report.relative_norm:.1e}")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds for each search")
+    parser.add_argument("--write", action="store_true", help="leave the decisions beside this file")
+    given = parser.parse_args()
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    lengths = (128, 1000, 8192)
-    # Samples say what there will be: types and row lengths. Nothing runs on them.
-    samples = [torch.empty(8, n, device=device) for n in lengths]
-    prepared = {kernel.name: Prepared(kernel, samples) for kernel in (row_softmax, row_sum)}
-    for n in lengths:
-        x = torch.randn(37, n, device=device)
-        exact = {"row_softmax": torch.softmax(x.double(), 1), "row_sum": x.double().sum(1)}
-        for name, wanted in exact.items():
-            report = check_against(prepared[name](x), wanted, reduction_length=n)
-            print(f"aot_example: {name}, rows of {n}, relative error {report.relative_norm:.1e}")
+    samples = [(torch.randn(m, n, device=device),) for m in ROWS for n in COLUMNS]
+    for kernel in (row_softmax, row_sum):
+        found = tune_shapes(kernel, samples, within=0.05, max_configs=4, budget=given.budget)
+        print(found.file_text())
+        if given.write:
+            found.path.write_text(found.file_text())
+    for shape in ((16, 1000), (37, 3000)):
+        check(shape, device)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ NEW_ROOMS = (
     "tilesmith/backends/cpu/planning/closures",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",
+    "tilesmith/cli/dispatch",
     "tilesmith/cli/export",
     "tilesmith/compiler/launch_guards",
     "tilesmith/diagnostics/operators",

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tilesmith import exc, experimental, language, runtime
+    from tilesmith.dispatch.decorator import aot_kernel
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
     from tilesmith.jit.output.code import OutputCodeOptions
-    from tilesmith.jit.typed.decorators import aot_kernel, kernel
+    from tilesmith.jit.typed.decorators import kernel
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
 
@@ -41,7 +42,7 @@ _PLACES = {
     "OutputCodeOptions": "tilesmith.jit.output.code:OutputCodeOptions",
     "RefMode": "tilesmith.settings:RefMode",
     "Settings": "tilesmith.settings:Settings",
-    "aot_kernel": "tilesmith.jit.typed.decorators:aot_kernel",
+    "aot_kernel": "tilesmith.dispatch.decorator:aot_kernel",
     "cdiv": "tilesmith.frontend.language.host_functions:cdiv",
     "exc": "tilesmith.exc",
     "experimental": "tilesmith.experimental",

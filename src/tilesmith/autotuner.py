@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tilesmith.exc import AutotuneError, InvalidConfigKeys, InvalidConfigValue
 from tilesmith.frontend.tracing.host_run import copy_tensors
@@ -37,6 +38,10 @@ from tilesmith.tune.result import TuneResult
 from tilesmith.tune.search.candidate_pool import SearchSpace
 from tilesmith.tune.search.methods import make_method
 from tilesmith.tune.tuner import TuneContext, Tuner
+
+if TYPE_CHECKING:
+    from tilesmith.dispatch.tuning import ShapeDispatch
+    from tilesmith.jit.kernel import Kernel
 
 CompileFunction = Callable[[Config], Callable[..., Any]]
 
@@ -306,8 +311,36 @@ def from_cache(
     return make
 
 
+def tune_shapes(
+    kernel: Kernel[..., Any],
+    arg_sets: Sequence[tuple[Any, ...]],
+    *,
+    within: float = 0.03,
+    max_configs: int = 8,
+    budget: float = 10.0,
+) -> ShapeDispatch:
+    """Search a few configs that serve many shapes, and decide by sizes which of them each gets.
+
+    Example:
+        ``found = tune_shapes(matmul, samples); found.path.write_text(found.file_text())``
+
+    Args:
+        kernel: of one launch; an ``aot_kernel`` follows the decision where it is written.
+        arg_sets: arguments, each a shape.
+        within: how much slower than their own best shapes may be in the mean; 0.03 is 3 %.
+        max_configs: at most this many.
+        budget: seconds for each search: one for each shape, and one with the best of all shapes.
+    """
+    # Kernels load parts of torch that most users of this module do not need.
+    dispatch = importlib.import_module("tilesmith.dispatch.tuning")
+    tuner = importlib.import_module("tilesmith.tune.autotune").Autotuner
+    goal = dispatch.Goal(within, max_configs, budget)
+    return dispatch.tune_shapes(kernel, arg_sets, tuner, goal)
+
+
 __all__ = [
     "BooleanFragment", "DifferentialEvolutionSearch", "EnumFragment", "FiniteSearch",
     "IntegerFragment", "ListOf", "ModelFirstSearch", "PatternSearch", "PermutationFragment",
     "PowerOfTwoFragment", "RandomSearch", "autotune", "from_cache",
+    "tune_shapes",
 ]  # fmt: skip

@@ -11,8 +11,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "tools", "docs", "examples", "benchmarks", ".ci")
 TEXT_SUFFIXES = {"", ".py", ".md", ".txt", ".toml", ".yaml", ".json", ".cfg", ".tile"}
-SKIPPED_FOLDERS = {"__pycache__", "node_modules", ".git"}
-"""In a linked worktree ``.git`` is a file with the path of the repository, and no part of it."""
+SKIPPED = {"__pycache__", "node_modules", ".git", "setup.cfg"}
+"""In a linked worktree ``.git`` is a file with the path of the repository, and no part of it.
+``setup.cfg`` is what building a source distribution adds to it.
+"""
 
 # Written in pieces, so that this file does not match itself.
 MACHINE_PATH = re.compile(
@@ -32,7 +34,7 @@ def text_files() -> Iterator[Path]:
 
 def is_text(path: Path) -> bool:
     parts = path.relative_to(ROOT).parts
-    skipped = any(part in SKIPPED_FOLDERS or part.endswith(".egg-info") for part in parts)
+    skipped = any(part in SKIPPED or part.endswith(".egg-info") for part in parts)
     return path.is_file() and path.suffix in TEXT_SUFFIXES and not skipped
 
 

@@ -12,9 +12,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -154,7 +156,7 @@ def test_the_manifest_says_what_was_made(made: Path) -> None:
     cpu, cuda = manifest["code"][:2]
     assert cpu["arguments"] == "x: float32[6, 10]"
     assert cuda["entry"] == "_softmax"
-    assert cuda["capability"] == 90
+    assert cuda["arch"] == "sm_90"
     assert cuda["layout"].startswith("QQ")
     assert set(cuda["layout"][2:]) <= {"Q"}  # pointers to scratch, as this Triton adds them
     assert cuda["config"]["block_sizes"]
@@ -185,7 +187,7 @@ def test_a_manifest_that_was_edited_is_refused(copy: Path) -> None:
 
 def test_another_format_is_refused(copy: Path) -> None:
     changed(copy, lambda manifest: manifest.update(format=99, tilesmith="9.9"))
-    with pytest.raises(RuntimeError, match=r"format 99, made by tilesmith 9.9; .* reads format 1"):
+    with pytest.raises(RuntimeError, match=r"format 99, made by tilesmith 9.9; .* reads format 2"):
         load(copy)
 
 
@@ -209,55 +211,139 @@ def test_parameters_lie_where_the_abi_puts_them() -> None:
 
 def test_without_a_gpu_its_code_says_so(made: Path) -> None:
     entry = launcher.read_manifest(made)["code"][1]
-    code = launcher.CudaCode(made, entry)
+    code = launcher.GpuCode(made, entry)
     if not torch.cuda.is_available():
         assert code.problem == "torch sees no CUDA device"
+        other = launcher.GpuCode(made, {**entry, "kind": "hip"})
+        assert other.problem == "torch sees no ROCm device"
 
 
 class Driver:
-    """Stands for the CUDA driver: notes what a launch is given, and has lost its context once."""
+    """Stands for a GPU's driver: notes what a launch is given, and has lost its context once."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: str) -> None:
         self.launches: list[tuple[Any, ...]] = []
+        self.described: list[tuple[Any, ...]] = []
+        self._codes = layout
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: 0
+        return {"cuLaunchKernel": self.launch, "hipModuleLaunchKernel": self.launch}.get(
+            name, lambda *_: 0
+        )
 
-    def cuLaunchKernel(self, *given: Any) -> int:  # noqa: N802
-        *sizes, pointers, _ = given
-        values = [ctypes.cast(p, ctypes.POINTER(ctypes.c_uint64))[0] for p in pointers]
+    def __getitem__(self, name: str) -> Any:
+        found = getattr(self, name)
+        return partial(found)  # which takes ``argtypes``
+
+    def launch(self, *given: Any) -> int:
+        *sizes, _, pointers, _ = given
+        kinds = {"D": ctypes.c_uint64, "Q": ctypes.c_uint64, "q": ctypes.c_int64, "i": ctypes.c_int}
+        places = zip(self._codes, pointers)
+        values = [ctypes.cast(p, ctypes.POINTER(kinds[code]))[0] for code, p in places]
         self.launches.append((*sizes[1:8], values))
         return 0 if len(self.launches) > 1 else 201
 
+    def cuTensorMapEncodeTiled(self, place: Any, *given: Any) -> int:  # noqa: N802
+        assert place.value % 64 == 0
+        self.described.append(tuple([*x] if isinstance(x, ctypes.Array) else x for x in given))
+        ctypes.cast(place, ctypes.POINTER(ctypes.c_uint64))[0] = 1000 + len(self.described)
+        return 0
 
-def test_the_driver_is_given_grid_threads_and_addresses(
-    made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver, stream = Driver(), SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
-    monkeypatch.setattr(launcher, "driver", lambda: driver)
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Driver]:
+    """Puts a driver in place of the machine's, for a layout of arguments."""
+    stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+
+    def put(layout: str) -> Driver:
+        driver = Driver(layout)
+        monkeypatch.setattr(launcher, "driver", lambda _: driver)
+        return driver
+
+    return put
+
+
+def test_the_driver_is_given_grid_threads_and_addresses(
+    made: Path, gpu: Callable[[str], Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = launcher.read_manifest(made)["code"][1]
-    packed = struct.pack(f"@{entry['layout']}", 4096, 8192, *[0] * (len(entry["layout"]) - 2))
-    code = launcher.CudaCode(made, entry)
-    assert code.run(packed, (), (6, 1, 1), 0) is None
+    driver = gpu(entry["layout"])
+    values = (4096, 8192, *[0] * (len(entry["layout"]) - 2))
+    code = launcher.GpuCode(made, entry)
+    assert code.run(values, (), (6, 1, 1), 0) is None
     first, again = driver.launches
     assert first == again
-    *sizes, values = again
+    *sizes, handed = again
     assert sizes == [6, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"]]
-    assert values[:2] == [4096, 8192]
-    assert not any(values[2:])
+    assert handed[:2] == [4096, 8192]
+    assert not any(handed[2:])
+    assert "does not fit" in str(code.run((-1, *values[1:]), (), (6, 1, 1), 0))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    other = launcher.CudaCode(made, entry).run(packed, (), (6, 1, 1), 0)
-    assert other == "made for capability 90, this GPU has 80"
+    other = launcher.GpuCode(made, entry).run(values, (), (6, 1, 1), 0)
+    assert other == "made for sm_90, this GPU is sm_80"
+
+
+@helion.kernel
+def copied(x):
+    out = torch.empty_like(x)
+    for t, u in hl.tile(x.size()):
+        out[t, u] = x[t, u]
+    return out
+
+
+def test_descriptors_are_written_by_the_driver(
+    tmp_path: Path, gpu: Callable[[str], Driver]
+) -> None:
+    config = helion.Config(block_sizes=[16, 32], indexing="tensor_descriptor")
+    folder, x = tmp_path / "copied_package", torch.randn(64, 96)
+    export_package(copied, [(x,)], folder, target="cuda:90", config=config)
+    (entry,) = launcher.read_manifest(folder)["code"]
+    assert entry["layout"].startswith("QQ" + "Diiqq" * 2)
+    driver = gpu(entry["layout"])
+    module = load(folder).__globals__
+    # Without a GPU its checks refuse the tensors, so they are told that these lie on one.
+    x.get_device = lambda: 0  # type: ignore[method-assign]
+    reader = module["_cuda_90_0"]
+    scope = {**module, "require": lambda *_: None}
+    values, *rest = FunctionType(reader.__code__, scope)(x, x)
+    code = launcher.GpuCode(folder, entry)
+    for _ in range(3):
+        assert code.run(values, *rest) is None
+    address, fp32, swizzle_128, promoted = x.data_ptr(), 7, 3, 2
+    form = [96, 64], [96 * 4, 0], [32, 16], [1, 1], 0, swizzle_128, promoted, 0
+    assert driver.described == [(fp32, 2, mock.ANY, *form)] * 2  # once for each tensor
+    handed = driver.launches[-1][-1]
+    assert handed[:7] == [address, address, 1001, 64, 96, 96, 1]
+    assert handed[7:12] == [1002, 64, 96, 96, 1]
+
+
+def test_hip_code_is_packed_as_its_assembly_says(
+    tmp_path: Path, gpu: Callable[[str], Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = export_package(shifted, [(X, 3, 2.0)], tmp_path / "package", target="hip:gfx942")
+    (entry,) = launcher.read_manifest(folder)["code"]
+    assert entry["kind"] == "hip"
+    assert entry["layout"].startswith("QQiiiiif")
+    assert (folder / entry["binary"]).read_bytes().startswith(b"\x7fELF")
+    assert entry["threads"] % 64 == 0
+    driver = gpu(entry["layout"].replace("f", "i"))
+    found = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-")
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
+    values = (16, 32, 6, 10, 10, 3, 10, 2.0, *[0] * (len(entry["layout"]) - 8))
+    assert launcher.GpuCode(folder, entry).run(values, (), (6, 1, 1), 0) is None
+    bits = struct.unpack("i", struct.pack("f", 2.0))[0]
+    assert driver.launches[-1][-1][:8] == [16, 32, 6, 10, 10, 3, 10, bits]
 
 
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
         ("cuda:90,riscv", "unknown target 'riscv'"),
-        ("hip:gfx942", "packages have no launcher for it yet"),
         ("cpu:neon", "there is no linker for it"),
     ],
 )
@@ -285,14 +371,33 @@ def reads_a_global(x):
 
 
 @helion.kernel
-def several_launches(x):
+def several_launches(x, n: int):
     out = torch.empty_like(x)
     for t in hl.tile(x.size(0)):
-        out[t, :] = x[t, :]
+        out[t, :] = x[t, :] + 1
     total = out.sum()
-    for t in hl.tile(x.size(0)):
-        out[t, :] = x[t, :] * total
-    return out
+    for step in range(n):
+        for t in hl.tile(x.size(0)):
+            out[t, :] = out[t, :] * x[t, :] + step
+    if n > 100:
+        for t in hl.tile(x.size(0)):
+            out[t, :] = out[t, :] + 1
+    return out, total
+
+
+def test_a_kernel_of_several_launches(tmp_path: Path) -> None:
+    folder = export_package(several_launches, [(X, 3)], tmp_path / "staged_package")
+    names = [entry["name"] for entry in launcher.read_manifest(folder)["code"]]
+    assert {name.partition("_")[0] for name in names} == {"stage1", "stage2"}
+    run = load(folder)
+    for n in (0, 1, 5):
+        torch.testing.assert_close(run(X, n), several_launches(X, n), rtol=0, atol=0)
+    with pytest.raises(NotImplementedError, match="not reached"):
+        run(X, 101)
+    both = export_package(several_launches, [(X, 3), (X, 101)], tmp_path / "all_stages")
+    torch.testing.assert_close(load(both)(X, 101), several_launches(X, 101), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="no code for this call"):
+        run(torch.randn(7, 10), 2)
 
 
 @helion.kernel
@@ -311,10 +416,9 @@ def load_nothing(x):
     ("kernel", "problem"),
     [
         (reads_a_global, "reads a tensor that is no argument|uses `TABLE`"),
-        (several_launches, "it has several launches"),
         (calls_its_module, "its host code uses `load_nothing`"),
     ],
-    ids=["global", "launches", "module"],
+    ids=["global", "module"],
 )
 def test_kernels_that_a_package_cannot_hold(tmp_path: Path, kernel: Any, problem: str) -> None:
     with pytest.raises(helion.exc.CannotExport, match=problem):
@@ -332,23 +436,6 @@ def test_packages_are_the_same_bytes_twice(made: Path, tmp_path: Path) -> None:
     samples = [(X,), (torch.randn(4, 33),)]
     again = export_package(softmax, samples, tmp_path / made.name, target="cpu,cuda:90")
     assert (again / "manifest.json").read_bytes() == (made / "manifest.json").read_bytes()
-
-
-def test_pointers_take_the_place_of_descriptors(tmp_path: Path) -> None:
-    @helion.kernel
-    def copied(x):
-        out = torch.empty_like(x)
-        for t, u in hl.tile(x.size()):
-            out[t, u] = x[t, u]
-        return out
-
-    config = helion.Config(block_sizes=[16, 16], indexing="tensor_descriptor")
-    args = (torch.randn(64, 64),)
-    folder = tmp_path / "copied_package"
-    export_package(copied, [args], folder, target="cuda:90", config=config)
-    (entry,) = launcher.read_manifest(folder)["code"]
-    assert entry["config_from"] == "given, with pointers instead of descriptors"
-    assert "tensor_descriptor" not in json.dumps(entry["config"])
 
 
 def test_package_errors_are_runtime_errors() -> None:

@@ -1,4 +1,4 @@
-"""The wheel: built, unpacked and used outside of the checkout."""
+"""The wheel and the source distribution: built, unpacked and used outside of the checkout."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+
+from tools.versions import make_sdist
 
 ROOT = Path(__file__).parents[2]
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -68,3 +71,17 @@ def test_commands_work_outside_of_the_checkout(
     )
     assert not ended.returncode, ended.stderr
     assert "softmax" in ended.stdout
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="what belongs to it is asked of git")
+def test_the_source_distribution_runs_its_own_tests(tmp_path: Path) -> None:
+    with tarfile.open(make_sdist(tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (folder,) = (tmp_path / "unpacked").iterdir()
+    chosen = ["tests/dispatch", "tests/architecture/test_repository_hygiene.py", "tests/ir"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    ended = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not ended.returncode, ended.stdout[-2000:]

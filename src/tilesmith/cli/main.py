@@ -16,6 +16,8 @@ from typing_extensions import override
 COMMANDS = {
     "run": ("run_script", "Run a script, also one written for Helion."),
     "tune": ("tune", "Find the fastest config of a kernel for given arguments."),
+    "dispatch": ("dispatch.command", "Search a few configs for many shapes."),
+    "record": ("dispatch.command", "Run a script, and write what its kernels are called with."),
     "facts": ("explain", "What a kernel multiplies, reduces and moves, in its own names."),
     "explain": ("explain", "Which config a kernel gets without a search, and why."),
     "accuracy": ("accuracy", "Which of several results is wrong, and why."),

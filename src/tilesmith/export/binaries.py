@@ -1,4 +1,4 @@
-"""Artifacts to files that run without a compiler: a shared library for a CPU, a cubin for a GPU."""
+"""Artifacts to files that run without a compiler: a shared library, a cubin or an hsaco."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.triton.build import compile_artifact, evaluate_constexprs
-from tilesmith.export.launcher import OPENMP
-from tilesmith.runtime.device import resolve_target
+from tilesmith.backends.triton.build import CompiledInfo, compile_artifact, evaluate_constexprs
+from tilesmith.export.launcher import DESCRIPTOR, OPENMP
 from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.targets import Target
 
@@ -60,9 +59,13 @@ _FEATURES = {
     ),
 }
 """What LLVM takes for granted where a target is only a name."""
-_CODES = {"u64": "Q", "b64": "Q", "s64": "q", "f64": "d", "f32": "f", "u16": "H", "u8": "B"} | {
-    "u32": "i", "b32": "i", "s32": "i",
-}  # fmt: skip
+_NUMBER_CODES = {
+    **{"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I"},
+    **{"u64": "Q", "f32": "f", "f64": "d", "bool": "?"},
+}
+_NUMBERS = frozenset(_NUMBER_CODES.values())
+_DRIVER_TYPES = {8: 10, 9: 8, 10: 9}
+"""Element types of descriptors that the driver numbers otherwise than the hardware does."""
 
 
 @dataclass(frozen=True)
@@ -81,21 +84,20 @@ class Binary:
     """Compile-time parameters that depend on runtime values."""
 
 
-def parse_targets(text: str) -> list[Target]:
-    """The targets of a list such as ``cpu,cuda:90``; raises ValueError for an unknown one."""
-    return [resolve_target(name.strip()) for name in text.split(",")]
-
-
 def build(artifact: Artifact, scalars: Mapping[str, int]) -> Binary:
     """The binary of an artifact; ``scalars`` are runtime values that constants are made from."""
     if artifact.llvm:
         return _shared_library(artifact)
-    return _cubin(artifact, scalars)
+    return _gpu_binary(artifact, scalars)
+
+
+def cannot(function: str, problem: str, fix: str = "") -> errors.BaseError:
+    """An error that says why a kernel does not become a package."""
+    return errors.CannotExport(function=function, problem=problem, fix=fix)
 
 
 def _cannot(artifact: Artifact, problem: str, fix: str) -> errors.BaseError:
-    name, target = artifact.kernel_name, str(artifact.target)
-    return errors.CannotExport(function=name, problem=f"{target}: {problem}", fix=fix)
+    return cannot(artifact.kernel_name, f"{artifact.target}: {problem}", fix)
 
 
 def _shared_library(artifact: Artifact) -> Binary:
@@ -150,45 +152,77 @@ def _link(artifact: Artifact, objects: Sequence[bytes]) -> bytes:
         return made.read_bytes()
 
 
-def _cubin(artifact: Artifact, scalars: Mapping[str, int]) -> Binary:
+def _gpu_binary(artifact: Artifact, scalars: Mapping[str, int]) -> Binary:
     try:
         compiled = compile_artifact(artifact, scalars=scalars)
     except ImportError:
         raise _cannot(
             artifact, "it needs triton", "install triton; only exporting needs it"
         ) from None
-    ptx = compiled.assembly.get("ptx")
-    if ptx is None:
-        raise _cannot(artifact, "packages have no launcher for it yet", "leave the target out")
     if compiled.scratch_bytes or artifact.options.get("num_ctas", 1) != 1:
         problem = "its code needs clusters or scratch memory, which the launcher does not give it"
         raise _cannot(artifact, problem, "export another config")
-    name, types, threads = _read_ptx(ptx)
-    layout = "".join(_CODES[kind] for kind in types)
-    expected = [_size_of(p.is_tensor, p.dtype) for p in artifact.parameters]
-    found = [struct.calcsize(code) for code in layout]
+    ptx = compiled.assembly.get("ptx")
+    threads = compiled.num_warps * artifact.target.warp_size
+    name, found = _read_amdgcn(compiled.assembly["amdgcn"]) if ptx is None else _read_ptx(ptx)
+    layout = "".join(_codes(artifact))
+    expected = [struct.calcsize(f"={code}") if code in _NUMBERS else 0 for code in layout]
     num_extra = len(found) - len(expected)
     if num_extra < 0 or found[: len(expected)] != expected or set(found[len(expected) :]) - {8}:
-        raise errors.InternalError(problem=f"parameters of {name} are {types}: not as declared")
+        raise errors.InternalError(problem=f"parameters of {name} take {found}: not as declared")
     entry = {
-        "kind": "cuda", "entry": name, "threads": threads, "layout": layout,
-        "shared_bytes": compiled.shared_bytes, "capability": artifact.target.capability,
+        "kind": "hip" if ptx is None else "cuda", "entry": name, "threads": threads,
+        "layout": layout + "Q" * num_extra, "shared_bytes": compiled.shared_bytes,
+        "arch": artifact.target.arch, "descriptors": [*_descriptors(artifact, compiled)],
         "is_cooperative": bool(artifact.options.get("launch_cooperative_grid")),
     }  # fmt: skip
     constants = evaluate_constexprs(artifact, artifact.target, scalars)
-    return Binary(compiled.binary, ".cubin", layout, entry, num_extra, constants)
+    suffix = ".hsaco" if ptx is None else ".cubin"
+    return Binary(compiled.binary, suffix, layout, entry, num_extra, constants)
 
 
-def _size_of(is_tensor: bool, dtype: str) -> int:
-    bits = re.search(r"\d+", dtype)
-    return 8 if is_tensor or bits is None else int(bits.group()) // 8
+def _codes(artifact: Artifact) -> Iterator[str]:
+    """How each argument is packed; a descriptor is followed by its sizes and strides."""
+    for parameter in artifact.parameters:
+        code = "Q" if parameter.is_tensor else _NUMBER_CODES.get(parameter.dtype)
+        if code is None:
+            problem = f"its parameter {parameter.name} has type {parameter.dtype}"
+            raise _cannot(artifact, problem, "pass the number in a tensor")
+        yield code
+    for description in artifact.descriptions:
+        rank = len(description.block)
+        yield DESCRIPTOR + "i" * rank + "q" * rank
 
 
-def _read_ptx(ptx: str) -> tuple[str, list[str], int]:
-    """The name of the kernel, the types of its parameters, and threads of a program."""
-    head = re.search(r"\.entry (\w+)\((.*?)\)\s*(.*?)\{", ptx, re.DOTALL)
+def _descriptors(artifact: Artifact, compiled: CompiledInfo) -> Iterator[dict[str, Any]]:
+    """What the driver must know to describe tensors to the copy engine, as the code wants them."""
+    for description, made in zip(artifact.descriptions, compiled.descriptors, strict=True):
+        if made["fp4_padded"]:
+            problem = "its descriptors pad numbers of 4 bits"
+            raise _cannot(artifact, problem, "export a config with pointers")
+        kind = made["elem_type"]
+        yield {
+            "type": _DRIVER_TYPES.get(kind, kind),
+            "element_bytes": made["elem_size"],
+            "swizzle": made["swizzle"],
+            "box": [*made["block_size"]],
+            "strides": [*description.strides],
+        }
+
+
+def _read_ptx(ptx: str) -> tuple[str, list[int]]:
+    """The name of the kernel, and bytes of each parameter; 0 for a descriptor."""
+    head = re.search(r"\.entry (\w+)\((.*?)\)", ptx, re.DOTALL)
     assert head is not None
-    name, parameters, directives = head.groups()
-    threads = re.search(r"\.reqntid (\d+)", directives)
-    assert threads is not None
-    return name, re.findall(r"\.param (?:\.align \d+ )?\.(\w+)", parameters), int(threads.group(1))
+    name, parameters = head.groups()
+    found = re.findall(r"\.param (?:\.align \d+ )?\.[a-z](\d+) [^,]*?(\[\d+\])?(?:,|$)", parameters)
+    return name, [0 if length == "[128]" else int(bits) // 8 for bits, length in found]
+
+
+def _read_amdgcn(text: str) -> tuple[str, list[int]]:
+    """The name of the kernel, and bytes of each parameter."""
+    about = text.partition(".amdgpu_metadata")[2].partition(".end_amdgpu_metadata")[0]
+    name = re.search(r"^\s+\.name:\s+(\w+)", about, re.MULTILINE)
+    assert name is not None
+    listed = re.findall(r"\.size:\s+(\d+)\s+\.value_kind:\s+(\w+)", about)
+    return name.group(1), [int(size) for size, kind in listed if not kind.startswith("hidden")]

@@ -12,20 +12,32 @@ import platform
 import struct
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-FORMAT = 1
+FORMAT = 2
 """Of the manifest. A launcher reads its own format only."""
 MANIFEST = "manifest.json"
 OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+PREFIXES = {"cuda": "cu", "hip": "hip"}
+"""What names of the driver's functions begin with."""
+LAUNCHES = {
+    "cuda": ("cuLaunchKernel", "cuLaunchCooperativeKernel"),
+    "hip": ("hipModuleLaunchKernel", "hipModuleLaunchCooperativeKernel"),
+}
+DESCRIPTOR = "D"
+"""In a layout: a tensor map, which is not packed but pointed to."""
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _INVALID_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _STATIC_SHARED_BYTES = 48 << 10
+_DESCRIPTOR_BYTES = 128
+_PROMOTE_128_BYTES = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B, as Triton has it
+_MAX_DESCRIPTORS = 512
 
 
 class PackageError(RuntimeError):
@@ -44,7 +56,12 @@ def next_power_of_2(n: int) -> int:
 
 def num_sms(tensor: torch.Tensor) -> int:
     """How many multiprocessors the GPU of a tensor has."""
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    return _num_sms(tensor.get_device())
+
+
+@cache
+def _num_sms(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def manifest_hash(manifest: dict[str, Any]) -> str:
@@ -53,6 +70,7 @@ def manifest_hash(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
+@lru_cache(maxsize=1)
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a package; raises if it, or a file that it lists, is not as it was made."""
     try:
@@ -78,18 +96,29 @@ Reader = Callable[..., tuple[Any, ...]]
 """From the values at the launch point to what code is given; raises ValueError for others."""
 
 
-def load(module_file: str, readers: Sequence[Reader]) -> Callable[..., None]:
-    """A function of the values at the launch point: the first code that was made for them runs."""
+def load(
+    module_file: str, readers: Mapping[str, Reader], shapes: Callable[..., tuple[Any, ...]] | None
+) -> Callable[..., None]:
+    """A function of the values at a launch point: the first code that was made for them runs.
+
+    Args:
+        module_file: a file of the package.
+        readers: those of the codes of this launch point, by their names.
+        shapes: the sizes of tensors that tell codes apart; None: there is nothing to tell.
+    """
     folder = Path(module_file).parent
     manifest = read_manifest(folder)
-    made = {"cpu": CpuCode, "cuda": CudaCode}
-    pairs = [
-        (read, made[entry["kind"]](folder, entry)) for read, entry in zip(readers, manifest["code"])
-    ]
+    made = {"cpu": CpuCode, "cuda": GpuCode, "hip": GpuCode}
+    entries = [entry for entry in manifest["code"] if entry["name"] in readers]
+    pairs = [(readers[entry["name"]], made[entry["kind"]](folder, entry)) for entry in entries]
+    by_shapes: dict[Any, list[Any]] = {}
+    for pair, entry in zip(pairs, entries):
+        key = tuple(map(tuple, entry["shapes"]))
+        by_shapes.setdefault(key, []).append(pair)
 
     def launch(*values: Any) -> None:
         problems: list[str] = []
-        for read, code in pairs:
+        for read, code in pairs if shapes is None else by_shapes.get(shapes(*values), pairs):
             try:
                 given = read(*values)
             except ValueError as error:
@@ -171,75 +200,169 @@ def plain(feature: str) -> str:
     return feature.replace("-", "").replace("_", "").replace(".", "")
 
 
-class CudaCode:
-    """A cubin with one kernel, launched by the CUDA driver on torch's current stream."""
+class GpuCode:
+    """A cubin or hsaco with one kernel, launched by the driver on torch's current stream."""
 
     def __init__(self, folder: Path, entry: dict[str, Any]) -> None:
         self.name: str = entry["name"]
-        self.problem = None if torch.cuda.is_available() else "torch sees no CUDA device"
+        is_here = torch.cuda.is_available() and (torch.version.hip is None) == (
+            entry["kind"] == "cuda"
+        )
+        label = {"cuda": "CUDA", "hip": "ROCm"}[entry["kind"]]
+        self.problem = None if is_here else f"torch sees no {label} device"
         """Why this machine cannot run it."""
         self._path, self._entry = folder / entry["binary"], entry
-        self._offsets = parameter_offsets(entry["layout"])
-        self._functions: dict[int, Any] = {}
+        self._functions: dict[int, ctypes.c_void_p] = {}
+        """The kernel on each device."""
         self._lock = threading.Lock()
+        self._arguments: list[Arguments] = []
+        """Those that no launch uses now: each thread takes one and puts it back."""
+        self._descriptors = [Descriptors(form) for form in entry["descriptors"]]
 
-    def run(self, packed: bytes, _kept: object, grid: tuple[int, int, int], device: int) -> Any:
-        """Launch it; says why not if it was made for another GPU."""
+    def run(
+        self,
+        values: tuple[Any, ...],
+        _kept: object,
+        grid: tuple[int, int, int],
+        device: int,
+        *described: tuple[int, ...],
+    ) -> str | None:
+        """Launch it; says why not if it was made for another GPU.
+
+        ``described`` has the address and the sizes for each descriptor.
+        """
         if 0 in grid:
             return None
-        with torch.cuda.device(device):
-            function = self._functions.get(device) or self._load(device)
-            if isinstance(function, str):
-                return function
-            buffer = ctypes.create_string_buffer(packed, len(packed))
-            base = ctypes.addressof(buffer)
-            pointers = (ctypes.c_void_p * len(self._offsets))(*[base + o for o in self._offsets])
-            entry = self._entry
-            stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-            given = (
-                function,
-                *grid,
-                entry["threads"],
-                1,
-                1,
-                entry["shared_bytes"],
-                stream,
-                pointers,
-            )
-            code = self._launch(given)
-            if code == _INVALID_CONTEXT:
-                # A thread of its own in which nothing has used the device yet.
-                torch.cuda.current_stream(device).synchronize()
-                code = self._launch(given)
-            check(code)
+        if torch.cuda.current_device() != device:
+            with torch.cuda.device(device):
+                return self.run(values, _kept, grid, device, *described)
+        function = self._functions.get(device)
+        if function is None:
+            problem = self._load(device)
+            if problem is not None:
+                return problem
+            function = self._functions[device]
+        try:
+            arguments = self._arguments.pop()
+        except IndexError:
+            arguments = Arguments(self._entry["layout"])
+        try:
+            arguments.pack(0, *values)
+        except struct.error as error:
+            return f"a number does not fit: {error}"
+        if described:
+            arguments.describe([d.find(key) for d, key in zip(self._descriptors, described)])
+        stream = torch.cuda.current_stream(device)
+        given = function, *grid, stream.cuda_stream, arguments.pointers
+        code = self._launch(*given)
+        if code == _INVALID_CONTEXT:
+            # A thread of its own in which nothing has used the device yet.
+            stream.synchronize()
+            code = self._launch(*given)
+        check(self._entry["kind"], code)
+        self._arguments.append(arguments)
         return None
 
-    def _launch(self, given: tuple[Any, ...]) -> int:
-        if self._entry["is_cooperative"]:
-            return driver().cuLaunchCooperativeKernel(*given)
-        return driver().cuLaunchKernel(*given, None)
+    @cached_property
+    def _launch(self) -> Callable[..., int]:
+        """The driver's function of the kernel, a grid, a stream and arguments."""
+        entry, library = self._entry, driver(self._entry["kind"])
+        name = LAUNCHES[entry["kind"]][entry["is_cooperative"]]
+        call, threads, shared = library[name], entry["threads"], entry["shared_bytes"]
+        extra = () if entry["is_cooperative"] else (None,)
+        numbers = [ctypes.c_uint] * 7
+        call.argtypes = (ctypes.c_void_p, *numbers, *[ctypes.c_void_p] * (2 + len(extra)))
 
-    def _load(self, device: int) -> Any:
-        """The kernel on a device, or why the device cannot run it; the device is current."""
-        major, minor = torch.cuda.get_device_capability(device)
-        if 10 * major + minor != self._entry["capability"]:
-            made = self._entry["capability"]
-            return f"made for capability {made}, this GPU has {10 * major + minor}"
+        def launch(function: Any, x: int, y: int, z: int, stream: int, pointers: Any) -> int:
+            return call(function, x, y, z, threads, 1, 1, shared, stream, pointers, *extra)
+
+        return launch
+
+    def _load(self, device: int) -> str | None:
+        """Have the kernel on a device; says why the device cannot run it. The device is current."""
+        found, made = gpu_arch(device), self._entry["arch"]
+        if found != made:
+            return f"made for {made}, this GPU is {found}"
         with self._lock:
             if device not in self._functions:
                 self._functions[device] = self._load_function()
-            return self._functions[device]
+        return None
 
-    def _load_function(self) -> Any:
-        torch.cuda.current_stream().synchronize()  # makes torch's context the current one
+    def _load_function(self) -> ctypes.c_void_p:
+        # Makes torch's context the current one of this thread.
+        torch.cuda.current_stream().synchronize()
+        kind = self._entry["kind"]
+        library, prefix = driver(kind), PREFIXES[kind]
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        check(driver().cuModuleLoadData(ctypes.byref(module), self._path.read_bytes()))
+        check(kind, library[f"{prefix}ModuleLoadData"](byref(module), self._path.read_bytes()))
         name = self._entry["entry"].encode()
-        check(driver().cuModuleGetFunction(ctypes.byref(function), module, name))
+        check(kind, library[f"{prefix}ModuleGetFunction"](byref(function), module, name))
         shared = self._entry["shared_bytes"]
-        if shared > _STATIC_SHARED_BYTES:
-            check(driver().cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared))
+        if shared > _STATIC_SHARED_BYTES and kind == "cuda":
+            check(kind, library.cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, shared))
         return function
+
+
+def gpu_arch(device: int) -> str:
+    """What compilers call a GPU."""
+    if torch.version.hip is not None:
+        return torch.cuda.get_device_properties(device).gcnArchName.partition(":")[0]
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+class Arguments:
+    """Memory for the arguments of one launch, and pointers to each of them."""
+
+    def __init__(self, layout: str) -> None:
+        packed = layout.replace(DESCRIPTOR, "")
+        offsets = iter(parameter_offsets(packed))
+        self._buffer = ctypes.create_string_buffer(max(1, struct.calcsize(f"@{packed}")))
+        self._described = [i for i, code in enumerate(layout) if code == DESCRIPTOR]
+        base = ctypes.addressof(self._buffer)
+        places = [0 if code == DESCRIPTOR else base + next(offsets) for code in layout]
+        self.pointers = (ctypes.c_void_p * len(places))(*places)
+        self.pack = partial(struct.Struct(f"@{packed}").pack_into, self._buffer)
+        self._kept: list[tuple[int, Any]] = []
+
+    def describe(self, found: list[tuple[int, Any]]) -> None:
+        """Point to descriptors, which are kept for as long as a launch may read them."""
+        self._kept = found
+        for position, (place, _) in zip(self._described, found):
+            self.pointers[position] = place
+
+
+class Descriptors:
+    """Tensors as the GPU's copy engine knows them; the driver writes each once."""
+
+    def __init__(self, form: dict[str, Any]) -> None:
+        self._form = form
+        self._known: dict[tuple[int, ...], tuple[int, Any]] = {}
+
+    def find(self, described: tuple[int, ...]) -> tuple[int, Any]:
+        """The descriptor of an address and sizes: where it lies, and its memory."""
+        known = self._known.get(described)
+        if known is None:
+            # Addresses repeat, since allocators reuse memory; a table that still grows is emptied.
+            if len(self._known) >= _MAX_DESCRIPTORS:
+                self._known = {}
+            known = self._known[described] = self._encode(*described)
+        return known
+
+    def _encode(self, address: int, *sizes: int) -> tuple[int, Any]:
+        form, rank = self._form, len(sizes)
+        memory = ctypes.create_string_buffer(2 * _DESCRIPTOR_BYTES)
+        # The driver wants it at a multiple of 64 bytes.
+        place = -(-ctypes.addressof(memory) // 64) * 64
+        steps = [stride * form["element_bytes"] for stride in form["strides"][:-1]]
+        given = (
+            ctypes.c_void_p(place), form["type"], rank, ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*sizes[::-1]), (ctypes.c_uint64 * rank)(*steps[::-1]),
+            (ctypes.c_uint32 * rank)(*form["box"][::-1]), (ctypes.c_uint32 * rank)(*[1] * rank),
+            0, form["swizzle"], _PROMOTE_128_BYTES, 0,
+        )  # fmt: skip
+        check("cuda", driver("cuda").cuTensorMapEncodeTiled(*given))
+        return place, memory
 
 
 def parameter_offsets(layout: str) -> list[int]:
@@ -248,15 +371,25 @@ def parameter_offsets(layout: str) -> list[int]:
     return [end - struct.calcsize(f"@{code}") for end, code in zip(sizes, layout)]
 
 
-@lru_cache(maxsize=1)
-def driver() -> Any:
-    """The CUDA driver, which torch has loaded."""
-    return ctypes.CDLL("libcuda.so.1")
+@lru_cache(maxsize=2)
+def driver(kind: str) -> Any:
+    """The driver's library, which torch has loaded."""
+    if kind == "cuda":
+        return ctypes.CDLL("libcuda.so.1")
+    # Another copy than torch's would know nothing of its streams.
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    paths = [line.split()[-1] for line in lines if "libamdhip64.so" in line]
+    return ctypes.CDLL(paths[0] if paths else "libamdhip64.so")
 
 
-def check(code: int) -> None:
+def check(kind: str, code: int) -> None:
     """Raise for an error of the driver."""
-    if code:
-        text = ctypes.c_char_p()
-        driver().cuGetErrorString(code, ctypes.byref(text))
-        raise PackageError(f"the CUDA driver says {(text.value or b'unknown error').decode()}")
+    if not code:
+        return
+    text = ctypes.c_char_p()
+    if kind == "cuda":
+        driver(kind).cuGetErrorString(code, byref(text))
+    else:
+        driver(kind).hipGetErrorString.restype = ctypes.c_char_p
+        text.value = driver(kind).hipGetErrorString(code)
+    raise PackageError(f"the driver says {(text.value or b'unknown error').decode()}")

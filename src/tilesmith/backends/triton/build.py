@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,8 @@ class CompiledInfo:
     num_warps: int
     scratch_bytes: int
     """Global memory per program, for descriptors made on the device."""
+    descriptors: Sequence[Mapping[str, Any]]
+    """How the hardware sees each tensor that the host describes."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ def compile_artifact(
         shared_bytes=compiled.metadata.shared,
         num_warps=compiled.metadata.num_warps,
         scratch_bytes=getattr(compiled.metadata, "global_scratch_size", 0) or 0,
+        descriptors=getattr(compiled.metadata, "tensordesc_meta", None) or (),
     )
 
 

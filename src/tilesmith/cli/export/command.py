@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
+from tilesmith.cli.dispatch.shapes_file import flags_of_lines
 from tilesmith.cli.flags import KernelFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
-from tilesmith.export.binaries import parse_targets
+from tilesmith.export.codes import parse_targets
 from tilesmith.export.package import export_package
-from tilesmith.lab.workload.argument_text import ArgumentTextError
 from tilesmith.schedule.config import Config
 
 
@@ -23,7 +22,7 @@ class ExportFlags(KernelFlags):
     output: Annotated[
         str, typer.Option("--output", "-o", help="the package's folder; it must not exist")
     ] = ""
-    target: Annotated[str, typer.Option(help="what to compile for: cpu,cuda:90")] = "cpu"
+    target: Annotated[str, typer.Option(help="what to compile for: cpu,cuda:90,hip:gfx942")] = "cpu"
     shapes: Annotated[
         str, typer.Option(help="a file with one set of arguments a line, as --args takes them")
     ] = ""
@@ -53,28 +52,10 @@ def export(flags: ExportFlags) -> int:
     return 0
 
 
-def _flags_of_samples(flags: ExportFlags) -> list[KernelFlags]:
+def _flags_of_samples(flags: ExportFlags) -> list[ExportFlags]:
     """The same flags for each set of arguments: those of ``--args``, then those of the file."""
-    given: list[Any] = [flags] if flags.args or flags.inputs else []
-    if not flags.shapes:
-        return given or [flags]
-    try:
-        lines = Path(flags.shapes).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UsageError(f"--shapes: {error}") from None
-    for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
-        if not text:
-            continue
-        one = replace(flags, args=text, inputs="")
-        try:
-            one.load()
-        except ArgumentTextError as error:
-            raise UsageError(f"{flags.shapes}, line {number}: {error}") from None
-        given.append(one)
-    if not given:
-        raise UsageError(f"--shapes: {flags.shapes} has no arguments")
-    return given
+    given = [flags] if flags.args or flags.inputs or not flags.shapes else []
+    return [*given, *(flags_of_lines(flags, flags.shapes) if flags.shapes else [])]
 
 
 add_to = make_command_adder(export=export)

@@ -207,7 +207,7 @@ class BoundStages:
         self._kernel = staged
         self._record, self._session = staged.record(args, target)
         self._template = ArgumentTemplate(args)
-        self._device_source = _find_device_source(staged.definition.parameters, args)
+        self._device_source = find_device_source(staged.definition.parameters, args)
         self._found = [list(dict.fromkeys(b for b, _ in used[::-1])) for used in self._record]
         """For each stage its kernels, in the order of their first launches."""
         self._target = target
@@ -381,7 +381,7 @@ class BoundStages:
         return self._kernel.call(self.definition.arguments.complete(args))
 
 
-def _find_device_source(names: Sequence[str], args: tuple[Any, ...]) -> str:
+def find_device_source(names: Sequence[str], args: tuple[Any, ...]) -> str:
     """An expression of the arguments for the device of the first tensor among them."""
     for name, argument in zip(names, args):
         for place, leaf in leaves(argument, name):

@@ -80,7 +80,8 @@ def staged_module(
     kernel's device.
     """
     module = source.source.function.__globals__
-    host = _host_function(source, forms, session, device)
+    calls = [_call(stage, stage.tree.name) if f else "" for stage, f in zip(source.stages, forms)]
+    host = staged_host(source, calls, session, device, "triton")
     joined = _Joined()
     joined.head |= {line: None for line in lines_for_names(module, free_names(host))}
     if OTHER_TRITON in free_names(host):
@@ -133,12 +134,15 @@ class _Joined:
         return renamed.get(function, function)
 
 
+def _call(stage: StageSource, name: str) -> str:
+    return f"{name}({', '.join(arg.arg for arg in stage.tree.args.args)})"
+
+
 def _choice(stage: StageSource, names: Sequence[str], whens: Sequence[str]) -> Iterator[str]:
-    listed = ", ".join(arg.arg for arg in stage.tree.args.args)
-    yield f"def {stage.tree.name}({listed}):"
+    yield f"def {_call(stage, stage.tree.name)}:"
     for name, when in zip(names, whens):
         yield f"    if {when or True}:"
-        yield f"        return {name}({listed})"
+        yield f"        return {_call(stage, name)}"
     yield f"    raise NotImplementedError({_NOT_REACHED!r})"
 
 
@@ -151,26 +155,20 @@ def _names_at_top(text: str) -> Iterator[str]:
             yield from (t.id for t in statement.targets if isinstance(t, ast.Name))
 
 
-def _host_function(
-    source: StagedSource, forms: Sequence[Forms], session: StageSession, device: str
+def staged_host(
+    source: StagedSource, calls: Sequence[str], session: StageSession, device: str, triton: str
 ) -> ast.FunctionDef:
-    """Host code that calls the host function of each stage."""
-    whole = source.source
+    """Host code with a call for each stage that is reached; ``triton`` is what has ``cdiv``."""
+    whole, left = source.source, iter(calls)
     fold = FoldLanguage(session.host_blocks, session.tunable_values, whole.function.__globals__)
     tree = without_notes(parse_text(whole.text, whole.function, is_unrolled=False))
-    if fold.triton in own_names(tree):
-        fold.triton = OTHER_TRITON
-    stages = iter(zip(source.stages, forms))
+    fold.triton = OTHER_TRITON if triton in own_names(tree) else triton
 
     def call_stage(_: Run) -> list[ast.stmt]:
-        stage, found = next(stages)
-        names = ", ".join(arg.arg for arg in stage.tree.args.args)
-        call = f"{stage.tree.name}({names})"
-        return ast.parse(call if found else f"raise NotImplementedError({_NOT_REACHED!r})").body
+        return ast.parse(next(left) or f"raise NotImplementedError({_NOT_REACHED!r})").body
 
     tree.body = replace_runs(tree.body, whole.function, call_stage)
     tree.body = [new for old in tree.body if (new := fold.visit(old)) is not None]
     if device:
         tree.body = on_device(tree.body, whole.function.__globals__, device)
-    ast.fix_missing_locations(tree)
-    return tree
+    return ast.fix_missing_locations(tree)

@@ -36,14 +36,6 @@ class KernelKeywords(SettingKeywords, total=False):
     settings: Settings
 
 
-class AotKeywords(KernelKeywords, total=False):
-    """What ``@tilesmith.aot_kernel`` takes besides."""
-
-    batched: Sequence[Sequence[int | None] | None] | None
-    collect_fn: Callable[..., Any] | None
-    measure_fn: Callable[..., Any] | None
-
-
 class KernelMaker:
     """A decorator with its arguments given."""
 
@@ -141,35 +133,3 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     if len(given) > 1:
         raise errors.ConflictingArguments(first="settings", second="other settings keywords")
     return whole
-
-
-@overload
-def aot_kernel(fn: Callable[P, R], **options: Unpack[AotKeywords]) -> Kernel[P, R]: ...
-@overload
-def aot_kernel(**options: Unpack[AotKeywords]) -> KernelMaker: ...
-def aot_kernel(
-    fn: Any = None,
-    *,
-    batched: Sequence[Sequence[int | None] | None] | None = None,
-    collect_fn: Callable[..., Any] | None = None,
-    measure_fn: Callable[..., Any] | None = None,
-    **options: Any,
-) -> Any:
-    """A kernel for all shapes, as ``kernel(static_shapes=False)`` makes it.
-
-    For scripts that tune ahead of time: here ``tilesmith tune`` does so for every kernel, and
-    ``tilesmith cache`` takes along what it finds.
-
-    Args:
-        fn: the function; left out where the decorator has arguments.
-        batched: which axes of each argument are batches. Shapes are no part of what is compiled,
-            and what is stored of tuning finds the nearest, so nothing depends on it.
-        collect_fn: gives argument sets to tune for: hand them to ``kernel.autotune_multi``.
-        measure_fn: gives those to measure: hand them to ``tilesmith bench``.
-        options: as for ``kernel``.
-    """
-    if fn is None:
-        given = {"batched": batched, "collect_fn": collect_fn, "measure_fn": measure_fn}
-        return KernelMaker(aot_kernel, {**given, **options})
-    chosen: dict[str, Any] = {"static_shapes": False, **options}
-    return kernel(fn, **chosen)

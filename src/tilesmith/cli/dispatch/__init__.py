@@ -1,0 +1,1 @@
+"""``tilesmith dispatch`` and ``tilesmith record``: configs for many shapes."""

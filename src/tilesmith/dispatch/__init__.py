@@ -1,0 +1,1 @@
+"""Many shapes, few configs: which config serves which sizes, as a decision that people can read."""

@@ -1,0 +1,86 @@
+"""The decision as a Python file beside the kernel's own: written, found and read.
+
+It has ``key_NAME(*args)``, which says which config arguments get, and ``autotune_NAME(*args)``:
+that config as a dictionary. Files that Helion wrote have the same two functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilesmith.artifacts import load_module
+from tilesmith.dispatch.cover import Timings, geomean_loss
+from tilesmith.dispatch.decision import Leaf, Node, leaves
+from tilesmith.targets import Target
+
+OURS, THEIRS = "_tilesmith_aot", "_helion_aot"
+_CAPABILITY = re.compile(r"_(?:sm_?)?(\d+)$")
+
+
+@dataclass(frozen=True)
+class DecisionFile:
+    """What a file says about one kernel."""
+
+    path: Path
+    key: Callable[..., Any]
+    choose: Callable[..., dict[str, Any]]
+
+
+def file_name(source: Path, kernel: str, target: Target) -> str:
+    """What the file for a kernel of a source file is called."""
+    return f"{OURS}_{source.stem}_{kernel}_{str(target).replace(':', '_')}.py"
+
+
+@cache
+def find_file(source: Path, kernel: str, target: Target) -> DecisionFile | None:
+    """The file for a kernel on a device, or for the nearest older GPU of the kind."""
+    exact = source.with_name(file_name(source, kernel, target))
+    kind = str(target).partition(":")[0]
+    heads = [f"{OURS}_{source.stem}_{kernel}_{kind}_", f"{THEIRS}_{source.stem}_{kind}_"]
+    older = [path for head in heads for path in _older(source.parent, head, target)]
+    for path in [exact, *older]:
+        if path.is_file():
+            module = vars(load_module(path))
+            if f"autotune_{kernel}" in module:
+                return DecisionFile(path, module[f"key_{kernel}"], module[f"autotune_{kernel}"])
+    return None
+
+
+def _older(folder: Path, head: str, target: Target) -> Iterator[Path]:
+    """Files for GPUs that are not newer, the nearest first; CPUs have no order."""
+    found = {path: _CAPABILITY.search(path.stem) for path in sorted(folder.glob(f"{head}*.py"))}
+    known = {path: int(match.group(1)) for path, match in found.items() if match}
+    usable = [path for path, number in known.items() if 0 < number <= target.capability]
+    yield from sorted(usable, key=lambda path: known[path], reverse=True)
+
+
+def file_text(
+    kernel: str, parameters: Sequence[str], timings: Timings, root: Node, about: str
+) -> str:
+    """The file, with the losses that it was chosen by."""
+    used = list(dict.fromkeys(leaf.config for leaf in leaves(root)))
+    configs = "".join(f"    {dict(timings.configs[config])!r},\n" for config in used)
+    listed = ", ".join(parameters)
+    body = "\n".join(_branch_lines(timings, root, used, "    "))
+    return (
+        f'"""{about}"""\n\nCONFIGS = [\n{configs}]\n\n\n'
+        f"def key_{kernel}({listed}):\n{body}\n\n\n"
+        f"def autotune_{kernel}({listed}):\n    return CONFIGS[key_{kernel}({listed})]\n"
+    )
+
+
+def _branch_lines(timings: Timings, node: Node, used: list[int], indent: str) -> Iterator[str]:
+    if isinstance(node, Leaf):
+        loss = geomean_loss(timings.logs[shape][node.config] for shape in node.shapes)
+        number = len(node.shapes)
+        what = f"{number} shape{'s' * (number != 1)}, {100 * loss:.1f} % behind their own best"
+        yield f"{indent}return {used.index(node.config)}  # {what}"
+        return
+    yield f"{indent}if {node.feature} <= {node.limit}:"
+    yield from _branch_lines(timings, node.low, used, indent + "    ")
+    yield from _branch_lines(timings, node.high, used, indent)

@@ -1,0 +1,208 @@
+"""Code for one set of values at a launch point: a binary, and what hands the values to it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import override
+
+from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.compiler.launch_guards.checks import (
+    REQUIRE,
+    HostNames,
+    LaunchChecks,
+    launch_checks,
+)
+from tilesmith.compiler.module_source import default_functions, literal
+from tilesmith.compiler.specialization import Variant
+from tilesmith.export.binaries import Binary, build, cannot
+from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.runtime.device import resolve_target
+from tilesmith.schedule.config import Config
+from tilesmith.store.lookup import describe_arguments, find_stored_config
+from tilesmith.targets import Target
+
+LAUNCHER = "_launcher"
+_ALIGNED = 16
+"""Bytes. Code for a GPU is compiled for tensors that start at a multiple."""
+
+
+def parse_targets(text: str) -> list[Target]:
+    """The targets of a list such as ``cpu,cuda:90``; raises ValueError for an unknown one."""
+    return [resolve_target(name.strip()) for name in text.split(",")]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Code for one set of values on one target, and the function that hands values to it."""
+
+    name: str
+    binary: Binary
+    reader: str
+    """The function's text."""
+    checks: LaunchChecks
+    readable: tuple[str, str]
+    """A file for readers: how its name ends, and its text."""
+    entry: Mapping[str, Any]
+    """What the manifest says about it."""
+    variant: Variant
+    config: Config
+
+    @property
+    def shapes(self) -> dict[str, tuple[Any, ...]]:
+        """Sizes that are constants of the code, by where their tensors come from."""
+        tensors = self.variant.trace.tensors.items()
+        is_fixed = {n: all(isinstance(size, int) for size in kind.shape) for n, kind in tensors}
+        return {name: kind.shape for name, kind in tensors if is_fixed[name]}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What code is made for."""
+
+    target: Target
+    config: Config | None
+    """None: what a search has found, or the kernel's own."""
+    variant: Variant | None = None
+    """None: the trace that the config leads to."""
+
+
+def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: str) -> Code:
+    """Compile a bound kernel for arguments like these."""
+    definition, target = bound.definition, wanted.target
+    complete = definition.arguments.complete(args)
+    chosen_config, origin = _choose_config(bound, complete, wanted)
+    # As in process, where the first trace says what a config comes to.
+    config = bound.specialization.spec(target).normalize(chosen_config)
+    variant = wanted.variant or bound.specialization.find(config)
+    artifact = bound.specialization.artifact(config, target, variant)
+    binary = build(artifact, variant.trace.observed)
+    captured = definition.split.captured
+    defaults = default_functions(definition.split)
+    host = HostNames(set(captured), literal, set(definition.parameters), defaults)
+    extra = list(_device_checks(artifact, binary))
+    checks = launch_checks(artifact, variant.trace, host, extra)
+    entry = {
+        "name": name,
+        "target": str(target),
+        "arguments": describe_arguments(definition.parameters, complete),
+        "config": dict(config),
+        "config_from": origin,
+        "parameters": [[p.name, p.dtype, p.source] for p in artifact.parameters],
+        **binary.entry,
+    }
+    checks = checks.renamed({definition.name, *captured})
+    reader = "\n".join(_Reader(name, captured, artifact, binary, checks).lines())
+    readable = (".txt", artifact.readable) if artifact.llvm else (".py", artifact.source)
+    return Code(name, binary, reader, checks, readable, entry, variant, config)
+
+
+def _choose_config(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted) -> tuple[Config, str]:
+    """A config, and where it comes from."""
+    if wanted.config is not None:
+        return wanted.config, "given"
+    stored = find_stored_config(bound, args, bound.configs)
+    if stored is not None:
+        return stored, "found by a search"
+    is_given = bound.chosen is not None or bool(bound.configs)
+    return bound.resolve(None, wanted.target), "of the kernel" if is_given else "the default"
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """The text of a function from the values at a launch point to what code is given."""
+
+    name: str
+    captured: Sequence[str]
+    artifact: Artifact
+    binary: Binary
+    checks: LaunchChecks
+
+    def lines(self) -> Iterator[str]:
+        """Checks, then one tuple: what ``run`` of the launcher's code takes."""
+        parameters = self.artifact.parameters
+        sources = [parameter.source for parameter in parameters]
+        if any("__constants__" in text for text in (*self.checks.statements, *sources)):
+            problem = "its device code reads a tensor that is no argument"
+            raise cannot(self.artifact.kernel_name, problem, "pass it")
+        if self.artifact.llvm:
+            yield f"_pack_{self.name} = struct.Struct({'=' + self.binary.layout!r}).pack"
+            yield "\n"
+        yield f"def _{self.name}({', '.join(self.captured)}):"
+        yield from (f"    {line}" for line in self.checks.statements)
+        made = {p.name: p.source for p in parameters if p.is_made_at_launch}
+        yield from (f"    _{key} = {source}" for key, source in made.items())
+        values = [
+            f"_{p.name}.data_ptr()" if p.name in made else p.source + ".data_ptr()" * p.is_tensor
+            for p in parameters
+        ]
+        kept = "".join(f"_{key}, " for key in made)
+        handed = self._cpu(values) if self.artifact.llvm else self._gpu(values)
+        yield f"    return {handed[0]}, ({kept}){''.join(f', {text}' for text in handed[1:])}"
+
+    def _cpu(self, values: Sequence[str]) -> list[str]:
+        return [f"_pack_{self.name}({', '.join(values)})"]
+
+    def _gpu(self, values: Sequence[str]) -> list[str]:
+        """Values, grid, device, and for each descriptor its address and sizes."""
+        artifact = self.artifact
+        addresses = dict(zip((p.name for p in artifact.parameters), values))
+        listed, described = list(values), list[str]()
+        for item in artifact.descriptions:
+            sizes = [_inlined(size, artifact) for size in item.shape]
+            listed += [*sizes, *map(str, item.strides)]
+            described.append(f"({', '.join([addresses[item.tensor], *sizes])})")
+        listed += ["0"] * self.binary.num_extra
+        grid = [_inlined(size, artifact) for size in artifact.grid]
+        device = f"{_first_tensor(artifact)}.get_device()"
+        return [
+            f"({', '.join(listed)},)", f"({', '.join([*grid, '1', '1'][:3])})", device, *described
+        ]  # fmt: skip
+
+
+def _first_tensor(artifact: Artifact) -> str:
+    return next(p.source for p in artifact.parameters if p.is_tensor and not p.is_made_at_launch)
+
+
+def _device_checks(artifact: Artifact, binary: Binary) -> Iterator[str]:
+    """What binaries ask for beyond the checks of saved modules, whose compiler sees the values."""
+    tensors = [p.source for p in artifact.parameters if p.is_tensor and not p.is_made_at_launch]
+    place = "is_cpu" if artifact.llvm else "is_cuda"
+    wanted: list[tuple[str, object]] = [(f"{tensors[0]}.{place}", True)]
+    if not artifact.llvm:
+        described = {p.source for p in _described(artifact)}
+        left = [f"{source}.data_ptr()" for source in tensors if source not in described]
+        wanted += [(f"({' | '.join(left)}) % {_ALIGNED}", 0)] if left else []
+    for name, text in artifact.constexprs:
+        wanted.append((_inlined(text, artifact), binary.constants[name]))
+    for asked, expected in wanted:
+        if asked != repr(expected):
+            yield f"{REQUIRE}({asked!r}, {asked}, {expected!r})"
+
+
+def _described(artifact: Artifact) -> Iterator[LaunchParameter]:
+    """Parameters with descriptors, whose alignment all modules check."""
+    names = {item.tensor for item in artifact.descriptions}
+    yield from (parameter for parameter in artifact.parameters if parameter.name in names)
+
+
+class _Inline(ast.NodeTransformer):
+    """Replaces parameters by where they come from, and functions by the launcher's."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self._sources = {p.name: p.source for p in artifact.parameters}
+        self._sources["num_sms"] = f"{LAUNCHER}.num_sms({_first_tensor(artifact)})"
+        self._sources |= {name: f"{LAUNCHER}.{name}" for name in ("cdiv", "next_power_of_2")}
+
+    @override
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        source = self._sources.get(node.id, node.id)
+        return ast.parse(source, mode="eval").body
+
+
+def _inlined(text: str, artifact: Artifact) -> str:
+    """An expression over parameters as one over the values at the launch point."""
+    return ast.unparse(_Inline(artifact).visit(ast.parse(text, mode="eval")))

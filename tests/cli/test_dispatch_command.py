@@ -1,0 +1,86 @@
+"""``tilesmith dispatch`` and ``tilesmith record``: files of arguments, and their mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from examples.softmax import softmax
+from tilesmith.cli.dispatch.command import recorded_calls, write_calls
+from tilesmith.cli.dispatch.shapes_file import line_of
+from tilesmith.cli.main import app
+from tilesmith.lab.workload.argument_text import parse_arguments
+
+RUN = CliRunner()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (torch.randn(3, 4), 2, None, "text", True, 1.5),
+        (torch.randn(3, 4).half().T, torch.zeros(5, dtype=torch.int64)),
+        (torch.randn(2, 3, 4, 5).permute(2, 0, 3, 1), [torch.ones(2), torch.ones(())]),
+        (torch.randn(1, 4).bfloat16(), (3,)),
+    ],
+    ids=["plain", "transposed", "permuted", "bfloat16"],
+)
+def test_lines_give_the_same_arguments_again(args):
+    again = parse_arguments(line_of(args)).positional
+    for given, found in zip(args, again, strict=True):
+        listed = zip(given, found) if isinstance(given, list) else [(given, found)]
+        for left, right in listed:
+            if isinstance(left, torch.Tensor):
+                assert (left.dtype, left.shape) == (right.dtype, right.shape)
+                assert left.stride() == right.stride()
+            else:
+                assert left == right
+
+
+def test_what_has_no_line():
+    with pytest.raises(ValueError, match="gaps or repeats"):
+        line_of([torch.randn(4, 4)[:, :2]])
+    with pytest.raises(ValueError, match="a object has no text"):
+        line_of([object()])
+
+
+def test_calls_are_recorded(tmp_path: Path):
+    with recorded_calls() as calls:
+        for rows in (2, 3, 3):
+            softmax(torch.randn(rows, 5))
+        softmax(torch.randn(4, 8)[:, :5])
+    softmax(torch.randn(9, 5))
+    write_calls(calls, tmp_path)
+    lines = (tmp_path / "softmax.txt").read_text().splitlines()
+    assert lines[0] == "randn(3, 5, dtype=float32)  # 2 calls"
+    assert lines[1] == "randn(2, 5, dtype=float32)  # 1 call"
+    assert lines[2].startswith("# a tensor with strides (8, 1)")
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("command", ["dispatch", "export"])
+def test_mistakes_in_a_file_of_shapes_have_their_line(tmp_path: Path, command: str):
+    path = tmp_path / "shapes.txt"
+    path.write_text("# a comment\nrandn(4, 4)\n\nrandn(4, )oops\n")
+    out = ["-o", str(tmp_path / "package")]
+    ended = RUN.invoke(app, [command, "examples.softmax:softmax", "--shapes", str(path), *out])
+    assert ended.exit_code == 2
+    assert f"{path}, line 4" in ended.output
+    path.write_text("randn(4, 4), 3\n")
+    ended = RUN.invoke(app, [command, "examples.softmax:softmax", "--shapes", str(path), *out])
+    assert ended.exit_code == 2
+    assert f"{path}, line 1" in ended.output
+    path.write_text("# nothing\n")
+    ended = RUN.invoke(app, [command, "examples.softmax:softmax", "--shapes", str(path), *out])
+    assert "has no arguments" in ended.output
+    assert not (tmp_path / "package").exists()
+
+
+def test_dispatch_needs_a_file():
+    ended = RUN.invoke(app, ["dispatch", "examples.softmax:softmax"])
+    assert ended.exit_code == 2
+    assert "tilesmith record" in ended.output
+    ended = RUN.invoke(app, ["dispatch", "examples.softmax:softmax", "--shapes", "nowhere.txt"])
+    assert "nowhere.txt" in ended.output
