@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 import torch
 
 from tilesmith.diagnostics.operators import operator_errors as errors
+from tilesmith.operators.gradient import check_tangents
 from tilesmith.operators.operator import (
     NAMESPACE,
     NOT_IN_TRANSFORMS,
@@ -335,6 +336,7 @@ class ProcessCalls:
     def _call(self, *given: Any) -> list[torch.Tensor]:
         *leaves, kernel, structure = given
         calls = self.find(kernel)
+        check_tangents(calls.kernel.name, leaves[0])
         plan = calls.find_plan(structure)
         if plan is None or plan.is_particular:
             torch.ops.tilesmith.plan(*given)

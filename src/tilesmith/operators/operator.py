@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.operators.gradient import Gradient, needs_gradient
+from tilesmith.operators.gradient import Gradient, check_tangents, needs_gradient
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -133,6 +133,7 @@ class KernelOperator:
 
     def run(self, *values: Any) -> Any:
         """Run the kernel on tensors that have memory; returns what the operator does."""
+        check_tangents(self.kernel.name, values)
         return self.returned(self.kernel.run(self.structure.arguments(values)))
 
     def fake(self, *values: Any) -> Any:
