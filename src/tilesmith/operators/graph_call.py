@@ -185,7 +185,7 @@ class GraphCalls:
         """The same with a value for each parameter."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
-        handle = self.handle if torch.compiler.is_exporting() else self._handle_here
+        handle = self.handle if _is_exporting() else self._handle_here
         new = torch.ops.tilesmith.call(parts.tensors, parts.integers, parts.floats, handle, text)
         plan = getattr(self.plans, plan_name(text))
         if plan.outside is not None:
@@ -357,6 +357,12 @@ class ProcessCalls:
 def _shadows(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors of the same form without memory."""
     return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
+
+
+@torch.compiler.assume_constant_result
+def _is_exporting() -> bool:
+    """Asked outside of Dynamo: that of torch 2.10 to 2.12 takes every graph for an export."""
+    return torch.compiler.is_exporting()
 
 
 @torch.compiler.assume_constant_result
