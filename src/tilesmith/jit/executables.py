@@ -110,8 +110,13 @@ class Executables:
         def call(*args: Any) -> Any:
             return host(executable.launch, *args)
 
+        # Where host code registers nothing, one run leaves nothing behind for the next.
+        is_lasting = not (self._session.registered or self._session.tunable_fragments)
+        lasting = HostSession(device=self._device) if is_lasting else None
+
         def call_in_session(*args: Any) -> Any:
-            with running_host(self._make_session(executable.config, executable.blocks)):
+            session = lasting or self._make_session(executable.config, executable.blocks)
+            with running_host(session):
                 return host(executable.launch, *args)
 
         chosen = call_in_session if self._needs_session else call

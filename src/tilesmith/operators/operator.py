@@ -10,6 +10,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.operators.gradient import Gradient, check_tangents, needs_gradient
+from tilesmith.operators.inside.inner import InnerOperator, is_traced
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -63,6 +64,11 @@ class KernelOperator:
         self.definition.register_fake(self.fake)
         self.definition.register_vmap(self._vmap)
         implement(name, self.run)
+        self._inner = None
+        if not written:
+            self._inner = InnerOperator(
+                _implementations(), name, self._schema(()), self.run, self.fake
+            )
         self.gradient: OperatorGradient | None = None
         """How its gradient is computed; None where it has none."""
         self._functional: FunctionalOperator | None = None
@@ -81,7 +87,11 @@ class KernelOperator:
         """The tensors that a call makes."""
         if self._functional is not None and needs_gradient(parts.tensors):
             return self._functional(parts)
-        made = self.definition(*self.structure.in_order(parts))
+        leaves = self.structure.in_order(parts)
+        if self._inner is not None and any(map(is_traced, parts.tensors)):
+            made = self._inner(leaves, self.gradient if needs_gradient(parts.tensors) else None)
+        else:
+            made = self.definition(*leaves)
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []
