@@ -12,6 +12,9 @@ from torch.autograd import forward_ad
 import tilesmith as helion
 from tests.operators.graph_kernels import scale
 
+# With torch 2.15 what make_dual imports warns.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")
+
 
 def new_kernel() -> Any:
     return helion.kernel(scale)

@@ -1,0 +1,1 @@
+"""Which top-level loop of a launch begins first."""
