@@ -110,13 +110,11 @@ class Executables:
         def call(*args: Any) -> Any:
             return host(executable.launch, *args)
 
-        # Where host code registers nothing, one run leaves nothing behind for the next.
-        is_lasting = not (self._session.registered or self._session.tunable_fragments)
-        lasting = HostSession(device=self._device) if is_lasting else None
+        registers = self._session.registered or self._session.tunable_fragments
+        lasting = None if registers else HostSession(device=self._device)  # nothing stays in it
 
         def call_in_session(*args: Any) -> Any:
-            session = lasting or self._make_session(executable.config, executable.blocks)
-            with running_host(session):
+            with running_host(lasting or self._make_session(executable.config, executable.blocks)):
                 return host(executable.launch, *args)
 
         chosen = call_in_session if self._needs_session else call

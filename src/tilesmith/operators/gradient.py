@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from tilesmith.diagnostics.operators import operator_errors as errors
 from tilesmith.frontend.containers import tensors_in
 
 Backward = Callable[..., Any]
 SetupContext = Callable[[Any, tuple[Any, ...], Any], None]
-FORWARD_MODE = vars(forward_ad), "_current_level", -1
-"""Where torch notes how many levels of dual numbers there are, and what stands there for none."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +45,6 @@ class Gradient:
 def needs_gradient(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether torch records calculations, and one with these tensors is to be recorded."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def check_tangents(function: str, values: Sequence[Any]) -> None:
-    """Refuse dual numbers of forward mode: kernels would lose their tangents."""
-    names, level, none = FORWARD_MODE
-    if names.get(level, none) == none:
-        return
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    if any(map(_has_tangent, tensors)):
-        raise errors.NoForwardMode(function=function)
-
-
-def _has_tangent(tensor: torch.Tensor) -> bool:
-    try:
-        return forward_ad.unpack_dual(tensor).tangent is not None
-    except RuntimeError:  # inside of a dispatch mode torch does not tell
-        return True
 
 
 def stands_for_another(tensor: torch.Tensor) -> bool:

@@ -21,13 +21,9 @@ from weakref import WeakValueDictionary
 import torch
 
 from tilesmith.diagnostics.operators import operator_errors as errors
-from tilesmith.operators.gradient import check_tangents
-from tilesmith.operators.operator import (
-    NAMESPACE,
-    NOT_IN_TRANSFORMS,
-    KernelOperator,
-    plan_operator,
-)
+from tilesmith.operators.inside.inner import NAMESPACE, is_exporting
+from tilesmith.operators.inside.tangents import check_tangents
+from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator, plan_operator
 from tilesmith.operators.outline import KernelHost, Outline, outline_call, result_of
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
@@ -185,7 +181,7 @@ class GraphCalls:
         """The same with a value for each parameter."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
-        handle = self.handle if _is_exporting() else self._handle_here
+        handle = self.handle if is_exporting() else self._handle_here
         new = torch.ops.tilesmith.call(parts.tensors, parts.integers, parts.floats, handle, text)
         plan = getattr(self.plans, plan_name(text))
         if plan.outside is not None:
@@ -357,12 +353,6 @@ class ProcessCalls:
 def _shadows(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Tensors of the same form without memory."""
     return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
-
-
-@torch.compiler.assume_constant_result
-def _is_exporting() -> bool:
-    """Asked outside of Dynamo: that of torch 2.10 to 2.12 takes every graph for an export."""
-    return torch.compiler.is_exporting()
 
 
 @torch.compiler.assume_constant_result

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Protocol
 
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.operators.gradient import Gradient, check_tangents, needs_gradient
-from tilesmith.operators.inside.inner import InnerOperator, is_traced
+from tilesmith.operators.gradient import Gradient, needs_gradient
+from tilesmith.operators.inside.inner import NAMESPACE, InnerOperator, implement, is_traced
+from tilesmith.operators.inside.tangents import check_tangents
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -22,20 +22,8 @@ from tilesmith.operators.outline import (
 )
 from tilesmith.operators.structure import SCHEMA_TYPES, Parts, Structure
 
-NAMESPACE = "tilesmith"
 NOT_IN_TRANSFORMS = "functorch transforms"
 """In torch's error about operators that a transform differentiates, registered gradient or not."""
-
-
-@cache
-def _implementations() -> torch.library.Library:
-    return torch.library.Library(NAMESPACE, "FRAGMENT")
-
-
-def implement(name: str, run: Callable[..., Any]) -> None:
-    """Call a function itself on devices that have kernels: what torch puts around it takes 5 us."""
-    for device in ("CPU", "CUDA"):
-        _implementations().impl(name, run, device)
 
 
 class KernelOperator:
@@ -64,11 +52,8 @@ class KernelOperator:
         self.definition.register_fake(self.fake)
         self.definition.register_vmap(self._vmap)
         implement(name, self.run)
-        self._inner = None
-        if not written:
-            self._inner = InnerOperator(
-                _implementations(), name, self._schema(()), self.run, self.fake
-            )
+        plain = None if written else InnerOperator(name, self._schema(()), self.run, self.fake)
+        self._inner = plain
         self.gradient: OperatorGradient | None = None
         """How its gradient is computed; None where it has none."""
         self._functional: FunctionalOperator | None = None

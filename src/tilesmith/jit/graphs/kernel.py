@@ -23,11 +23,11 @@ from tilesmith.operators.gradient import (
     Backward,
     Gradient,
     SetupContext,
-    check_tangents,
     needs_gradient,
     stands_for_another,
 )
 from tilesmith.operators.graph_call import GraphCalls, process_calls
+from tilesmith.operators.inside.tangents import check_tangents
 from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator
 
 

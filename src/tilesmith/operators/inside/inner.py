@@ -9,28 +9,36 @@ wanted, the graph is given the backward while torch traces it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
+
+NAMESPACE = "tilesmith"
+
+
+@cache
+def _implementations() -> torch.library.Library:
+    return torch.library.Library(NAMESPACE, "FRAGMENT")
+
+
+def implement(name: str, run: Callable[..., Any]) -> None:
+    """Call a function itself on devices that have kernels: what torch puts around it takes 5 us."""
+    for device in ("CPU", "CUDA"):
+        _implementations().impl(name, run, device)
 
 
 class InnerOperator:
     """The overload ``inner`` of an operator that writes nothing."""
 
     def __init__(
-        self,
-        library: torch.library.Library,
-        name: str,
-        schema: str,
-        run: Callable[..., Any],
-        fake: Callable[..., Any],
+        self, name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]
     ) -> None:
-        full = f"{name}.inner"
+        library, full = _implementations(), f"{name}.inner"
         library.define(f"{full}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-        for device in ("CPU", "CUDA"):
-            library.impl(full, run, device)
-        torch.library.register_fake(f"{library.ns}::{full}", fake, lib=library)
-        self.definition: Any = getattr(getattr(torch.ops, library.ns), name).inner
+        implement(full, run)
+        torch.library.register_fake(f"{NAMESPACE}::{full}", fake, lib=library)
+        self.definition: Any = getattr(torch.ops.tilesmith, name).inner
 
     def __call__(self, leaves: Sequence[Any], gradient: Any) -> Any:
         """What the operator returns; ``gradient``, where it is wanted, goes into the graph too."""
@@ -60,3 +68,9 @@ class _GraphedCall(torch.autograd.Function):
 def is_traced(tensor: torch.Tensor) -> bool:
     """Whether a tensor only stands for one, while torch makes a graph."""
     return type(tensor).__module__.startswith("torch._subclasses")
+
+
+@torch.compiler.assume_constant_result
+def is_exporting() -> bool:
+    """Asked outside of Dynamo: that of torch 2.10 to 2.12 takes every graph for an export."""
+    return torch.compiler.is_exporting()

@@ -18,9 +18,9 @@ from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
+from tilesmith.backends.triton.heuristics.measured.tiles import longest_first
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
-from tilesmith.backends.triton.program_order.longest_first import longest_first
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation

@@ -1,1 +1,0 @@
-"""Which top-level loop of a launch begins first."""
