@@ -39,10 +39,9 @@ def cases(shape: Shape, kind: torch.dtype, device: str) -> Cases:
         ("product head", 1, (x, values(width, words))),
     ):
         yield name, count, EAGER.product, KERNELS.product, args
-    heads = [values(shape.batch, shape.length, shape.heads, dim).transpose(1, 2) for _ in range(3)]
+    heads = values(shape.batch, shape.length, 3, shape.heads, dim)
     cos, sin = angles(shape.length, dim, device, torch.float32)
-    yield "rotate", layers, EAGER.rotate, KERNELS.rotate, (*heads[:2], cos, sin)
-    yield "attend", layers, EAGER.attend, KERNELS.attend, tuple(heads)
+    yield "attend", layers, EAGER.attend, KERNELS.attend, (heads, cos, sin)
     gates = (values(rows, inner), values(rows, inner))
     yield "gate", layers, EAGER.gate, KERNELS.gate, gates
     yield "loss", 1, EAGER.loss, KERNELS.loss, (values(rows, words), numbers)

@@ -27,6 +27,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "SubclassWithoutKernel": {"function": "add", "kind": "MaskedTensor"},
     "WrongGradients": {"function": "add", "count": 3, "num": 2},
     "GradientNotAvailable": {"function": "add", "argument": "x"},
+    "NoForwardMode": {"function": "add"},
     "LeafChangedInPlace": {"function": "add_", "argument": "x"},
     "KernelNotFound": {"handle": "models:add", "module": "models", "name": "add"},
     "TensorsOnDifferentDevices": {"tensor": "y", "device": "cpu", "kernel_device": "cuda:0"},

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -19,6 +21,7 @@ from tests.operators import graph_kernels as kernels
 from tests.warm_python import warm_python
 
 STATES = ("cold", "warm")
+OPCHECKS = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 BACKENDS = ("eager", "aot_eager")
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -63,6 +66,30 @@ def test_inductor_compiles_around_it():
     compiled = torch.compile(lambda x: kernel(x + 1, factor=4.0) * 3, fullgraph=True)
     x = torch.randn(37)
     torch.testing.assert_close(compiled(x), (x + 1) * 12)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_autograd_does_not_look_at_what_a_graph_holds(make: Any, requires_grad: bool):
+    kernel = make(kernels.scale, torch.randn(8), 3.0)
+    graphs: list[torch.fx.Graph] = []
+
+    def compiler(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph.graph)
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=compiler)
+    compiled = torch.compile(lambda x: kernel(x + 1, 3.0) * 2, backend=backend, fullgraph=True)
+    x = torch.randn(8, requires_grad=requires_grad)
+    found = compiled(x)
+    torch.testing.assert_close(found, (x + 1) * 6)
+    if requires_grad:
+        torch.testing.assert_close(torch.autograd.grad(found.sum(), x)[0], torch.full([8], 6.0))
+    found_names = [name for graph in graphs for name in nodes(graph) if "tilesmith" in name]
+    name = next(name for name in found_names if "_backward" not in name)
+    assert name.endswith(".inner")
+    assert len(found_names) == 1 + requires_grad
+    inner = getattr(torch.ops.tilesmith, name.split(".")[1]).inner
+    torch.library.opcheck(inner, (x.detach(), 3.0), test_utils=OPCHECKS)
 
 
 def test_sizes_stay_symbolic():

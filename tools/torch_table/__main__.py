@@ -1,5 +1,7 @@
 """Writes docs/torch.md: ``python -m tools.torch_table`` runs every feature in every state.
 
+With ``--other``, under another version of torch, only the column of that version is written anew.
+
 A cell is what happened: the probe ran and its results were eager's, it was refused with an error of
 ours, or something else went wrong.
 """
@@ -7,6 +9,7 @@ ours, or something else went wrong.
 from __future__ import annotations
 
 import argparse
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +22,8 @@ from tools.torch_table import probes
 from tools.torch_table.probes import Use
 
 PAGE = Path(__file__).with_name("page.md")
+OTHERS = Path(__file__).with_name("other_versions.json")
+"""Marks of features by the version of torch, each in all states one after the other."""
 OUTPUT = Path(__file__).parents[2] / "docs" / "torch.md"
 RIGHT, REFUSED, WRONG, NOT_RUN = "✓", "✗", "!", "·"
 
@@ -47,6 +52,7 @@ FEATURES = (
     Feature("opcheck", probes.checked, is_slow=True),
     Feature("vmap", probes.batched, remark="one call for each element"),
     Feature("torch.func.grad", probes.differentiated_by_func, remark="first derivatives"),
+    Feature("forward mode", probes.with_tangents, remark="go backwards: torch.func.vjp"),
     Feature("functionalize", probes.functionalized),
     Feature("inference mode", probes.in_inference_mode),
     Feature("autocast", probes.under_autocast, remark="types of arguments decide"),
@@ -82,23 +88,43 @@ def run(feature: Feature, state: str) -> str:
     return RIGHT
 
 
-def lines(marks: dict[str, list[str]]) -> Iterator[str]:
+def lines(marks: dict[str, list[str]], version: str = torch.__version__) -> Iterator[str]:
     """The page."""
     introduction, remarks = PAGE.read_text(encoding="utf-8").split("<!-- table -->\n\n")
     yield introduction.rstrip("\n") + "\n"
-    yield f"torch {torch.__version__.partition('+')[0]}, CPU:"
+    yield f"torch {version.partition('+')[0]}, CPU:"
     yield ""
     yield f"| feature | {' | '.join(STATES)} | |"
     yield "|---" * (len(STATES) + 2) + "|"
     for feature in FEATURES:
         yield f"| {feature.name} | {' | '.join(marks[feature.name])} | {feature.remark} |"
     yield ""
-    yield remarks
+    before, after = remarks.split("<!-- other versions -->\n")
+    yield before
+    yield from _other_lines()
+    yield after
+
+
+def _other_lines() -> Iterator[str]:
+    others: dict[str, dict[str, str]] = json.loads(OTHERS.read_text(encoding="utf-8"))
+    yield f"| feature | {' | '.join(f'torch {version}' for version in others)} |"
+    yield "|---" * (len(others) + 1) + "|"
+    for feature in FEATURES:
+        cells = [marks.get(feature.name, NOT_RUN) for marks in others.values()]
+        yield f"| {feature.name} | {' | '.join(cells)} |"
+
+
+def _write_other() -> None:
+    others = json.loads(OTHERS.read_text(encoding="utf-8"))
+    found = {feature.name: "".join(run(feature, state) for state in STATES) for feature in FEATURES}
+    others[torch.__version__.partition("+")[0]] = found
+    OTHERS.write_text(json.dumps(others, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_marks(page: str) -> dict[str, list[str]]:
     """The marks on a page, by feature."""
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    table = page.partition("\n## ")[0].splitlines()
+    rows = [line.strip("| ").split(" | ") for line in table if line.startswith("| ")]
     return {row[0]: [mark.strip(" |") for mark in row[1 : 1 + len(STATES)]] for row in rows[1:]}
 
 
@@ -106,15 +132,23 @@ def main() -> None:
     """Run and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", help="features to run; other rows stay as they are")
-    only = parser.parse_args().only
-    old = read_marks(OUTPUT.read_text(encoding="utf-8")) if only is not None else {}
+    parser.add_argument("--other", action="store_true", help="add this torch to the other versions")
+    options = parser.parse_args()
+    only: list[str] | None = [] if options.other else options.only
+    if options.other:
+        _write_other()
+    page = OUTPUT.read_text(encoding="utf-8")
+    old = read_marks(page) if only is not None else {}
+    version = (
+        page.partition("\ntorch ")[2].partition(",")[0] if options.other else torch.__version__
+    )
     marks = {
         feature.name: [run(feature, state) for state in STATES]
         if only is None or feature.name in only
         else old[feature.name]
         for feature in FEATURES
     }
-    OUTPUT.write_text("\n".join(lines(marks)), encoding="utf-8")
+    OUTPUT.write_text("\n".join(lines(marks, version)), encoding="utf-8")
 
 
 if __name__ == "__main__":

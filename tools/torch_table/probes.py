@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -160,6 +161,15 @@ def differentiated_by_func(use: Use) -> None:
             torch.func.grad(lambda y, f=f: (f(y) ** 2).sum())(x) for f in (use, softmax_and_more)
         )
         torch.testing.assert_close(found, exact)
+
+
+def with_tangents(use: Use) -> None:
+    """Dual numbers of ``torch.autograd.forward_ad``."""
+    for size in use.sizes:
+        with forward_ad.dual_level():
+            x = forward_ad.make_dual(use.rows(size), use.rows(size))
+            found, exact = (forward_ad.unpack_dual(f(x)).tangent for f in (use, softmax_and_more))
+            torch.testing.assert_close(found, exact)
 
 
 def functionalized(use: Use) -> None:

@@ -23,6 +23,7 @@ from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.specialization_key import INT32_RANGE, alias_pattern, tensors_of
 from tilesmith.jit.visible.profiling import is_profiled, observe
 from tilesmith.operators.gradient import needs_gradient, stands_for_another
+from tilesmith.operators.inside.tangents import FORWARD_MODE, has_levels
 from tilesmith.runtime.calls.reader import ArgumentSignatures
 
 WATCHES = (getattr(_python_dispatch, "is_in_torch_dispatch_mode", lambda: False),)
@@ -144,7 +145,7 @@ class CallFinder:
             rules = (self._keys.are_sizes_fixed, *INT32_RANGE, INT32_LIMIT)
             self._native = reader.Forms(self._find_by_types, *rules)
             self._native.watches, self._native.slow_watches = WATCHES, SLOW_WATCHES
-            self._native.are_recorded = torch.is_grad_enabled
+            self._native.calm, self._native.are_recorded = FORWARD_MODE, torch.is_grad_enabled
             self._native.anew = self._call_anew
             self._native.is_observed, self._native.observer = is_profiled, self._observe
             self._connect()
@@ -170,11 +171,11 @@ class CallFinder:
         scope = self._keys.scope(types) | {f"t{i}": kind for i, kind in enumerate(types)}
         scope |= {"find_form": self._forms[types].get, "find_key": self._table.get}
         scope |= {"otherwise": otherwise, "check": self._keys.check, "is_special": _is_special}
-        scope |= {"learned": self._learned, "learn": self._learn}
-        scope |= {"is_traced": is_traced, "are_recorded": torch.is_grad_enabled}
+        scope |= {"learned": self._learned, "learn": self._learn, "is_traced": is_traced}
+        scope |= {"has_levels": has_levels, "are_recorded": torch.is_grad_enabled}
         lines = [
             f"def find({listed}):",
-            "    if is_traced(): return None",
+            "    if is_traced() or has_levels(): return None",
             f"    if not ({tests or True}): return otherwise({listed})",
             *self._special_lines(types, names),
             "    try:",

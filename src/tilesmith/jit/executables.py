@@ -110,8 +110,11 @@ class Executables:
         def call(*args: Any) -> Any:
             return host(executable.launch, *args)
 
+        registers = self._session.registered or self._session.tunable_fragments
+        lasting = None if registers else HostSession(device=self._device)  # nothing stays in it
+
         def call_in_session(*args: Any) -> Any:
-            with running_host(self._make_session(executable.config, executable.blocks)):
+            with running_host(lasting or self._make_session(executable.config, executable.blocks)):
                 return host(executable.launch, *args)
 
         chosen = call_in_session if self._needs_session else call

@@ -21,12 +21,9 @@ from weakref import WeakValueDictionary
 import torch
 
 from tilesmith.diagnostics.operators import operator_errors as errors
-from tilesmith.operators.operator import (
-    NAMESPACE,
-    NOT_IN_TRANSFORMS,
-    KernelOperator,
-    plan_operator,
-)
+from tilesmith.operators.inside.inner import NAMESPACE, is_exporting
+from tilesmith.operators.inside.tangents import check_tangents
+from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator, plan_operator
 from tilesmith.operators.outline import KernelHost, Outline, outline_call, result_of
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
@@ -184,7 +181,7 @@ class GraphCalls:
         """The same with a value for each parameter."""
         parts = Parts()
         text = take_call_apart(values, self._names, self._defaults, parts)
-        handle = self.handle if torch.compiler.is_exporting() else self._handle_here
+        handle = self.handle if is_exporting() else self._handle_here
         new = torch.ops.tilesmith.call(parts.tensors, parts.integers, parts.floats, handle, text)
         plan = getattr(self.plans, plan_name(text))
         if plan.outside is not None:
@@ -335,6 +332,7 @@ class ProcessCalls:
     def _call(self, *given: Any) -> list[torch.Tensor]:
         *leaves, kernel, structure = given
         calls = self.find(kernel)
+        check_tangents(calls.kernel.name, leaves[0])
         plan = calls.find_plan(structure)
         if plan is None or plan.is_particular:
             torch.ops.tilesmith.plan(*given)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Protocol
 
 import torch
 
 import tilesmith.exc as errors
 from tilesmith.operators.gradient import Gradient, needs_gradient
+from tilesmith.operators.inside.inner import NAMESPACE, InnerOperator, implement, is_traced
+from tilesmith.operators.inside.tangents import check_tangents
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,
@@ -21,20 +22,8 @@ from tilesmith.operators.outline import (
 )
 from tilesmith.operators.structure import SCHEMA_TYPES, Parts, Structure
 
-NAMESPACE = "tilesmith"
 NOT_IN_TRANSFORMS = "functorch transforms"
 """In torch's error about operators that a transform differentiates, registered gradient or not."""
-
-
-@cache
-def _implementations() -> torch.library.Library:
-    return torch.library.Library(NAMESPACE, "FRAGMENT")
-
-
-def implement(name: str, run: Callable[..., Any]) -> None:
-    """Call a function itself on devices that have kernels: what torch puts around it takes 5 us."""
-    for device in ("CPU", "CUDA"):
-        _implementations().impl(name, run, device)
 
 
 class KernelOperator:
@@ -63,6 +52,8 @@ class KernelOperator:
         self.definition.register_fake(self.fake)
         self.definition.register_vmap(self._vmap)
         implement(name, self.run)
+        plain = None if written else InnerOperator(name, self._schema(()), self.run, self.fake)
+        self._inner = plain
         self.gradient: OperatorGradient | None = None
         """How its gradient is computed; None where it has none."""
         self._functional: FunctionalOperator | None = None
@@ -81,7 +72,11 @@ class KernelOperator:
         """The tensors that a call makes."""
         if self._functional is not None and needs_gradient(parts.tensors):
             return self._functional(parts)
-        made = self.definition(*self.structure.in_order(parts))
+        leaves = self.structure.in_order(parts)
+        if self._inner is not None and any(map(is_traced, parts.tensors)):
+            made = self._inner(leaves, self.gradient if needs_gradient(parts.tensors) else None)
+        else:
+            made = self.definition(*leaves)
         if self.outline.num_new == 1:
             return [made]
         return list(made) if made is not None else []
@@ -133,6 +128,7 @@ class KernelOperator:
 
     def run(self, *values: Any) -> Any:
         """Run the kernel on tensors that have memory; returns what the operator does."""
+        check_tangents(self.kernel.name, values)
         return self.returned(self.kernel.run(self.structure.arguments(values)))
 
     def fake(self, *values: Any) -> Any:

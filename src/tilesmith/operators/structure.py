@@ -108,6 +108,8 @@ class Structure:
 
     def arguments(self, leaves: Iterable[Any]) -> tuple[Any, ...]:
         """The arguments again."""
+        if len(self._positions) == len(self._form[1]):
+            return tuple(leaves)
         rest = iter(leaves)
         return tuple([self._built(form, rest) for form in self._form[1]])
 

@@ -46,6 +46,13 @@ class GradientNotAvailable(BaseError, RuntimeError):
     )
 
 
+class NoForwardMode(BaseError, NotImplementedError):
+    """A kernel is called with dual numbers, whose tangents it would lose."""
+
+    message = "kernel `{function}` has no derivative in forward mode, and would lose tangents"
+    fix = "go backwards: torch.func.vjp or torch.autograd.grad; or pass `unpack_dual(x).primal`"
+
+
 class LeafChangedInPlace(BaseError, RuntimeError):
     """A kernel would write a tensor whose gradient is wanted."""
 

@@ -27,6 +27,7 @@ from tilesmith.operators.gradient import (
     stands_for_another,
 )
 from tilesmith.operators.graph_call import GraphCalls, process_calls
+from tilesmith.operators.inside.tangents import check_tangents
 from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator
 
 
@@ -102,6 +103,7 @@ class GraphKernel:
     def _recorded_call(self, args: tuple[Any, ...]) -> Callable[[], Any] | None:
         """What runs a call that torch traces, or goes back through; None for any other."""
         tensors = tensors_of(args)
+        check_tangents(self.definition.name, tensors)
         if any(map(is_distributed, tensors)):
             return partial(self._on_shards.call, args)
         if is_traced():

@@ -50,6 +50,8 @@ class ArgumentSignatures(Protocol):
     """Where one says true the result is None: torch traces the call."""
     slow_watches: tuple[Callable[[], bool], ...]
     """Likewise, of states that torch takes long to enter: not asked in each call."""
+    calm: tuple[dict[str, Any], str, object]
+    """A dict, a key and what it has there; where it has something else the result is None."""
     are_recorded: Callable[[], bool]
     """Where it says true and a tensor requires a gradient the result is None."""
     is_observed: Callable[[], bool]

@@ -20,6 +20,23 @@ TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx950"]
 
 
 @tilesmith.kernel(static_shapes=True)
+def score_sums(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Log-sum-exp of the scores of each query."""
+    out = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
+    for tile_b, tile_m in hl.tile(out.size()):
+        peak = hl.full([tile_b, tile_m], float("-inf"), dtype=torch.float32)
+        total = hl.zeros([tile_b, tile_m], dtype=torch.float32)
+        for tile_n in hl.tile(k.size(1)):
+            scores = torch.bmm(q[tile_b, tile_m, :], k[tile_b, tile_n, :].mT, torch.float32)
+            larger = torch.maximum(peak, scores.amax(-1))
+            powers = torch.exp2(scores - larger[:, :, None])
+            total = total * torch.exp2(peak - larger) + powers.sum(-1)
+            peak = larger
+        out[tile_b, tile_m] = peak + torch.log2(total)
+    return out
+
+
+@tilesmith.kernel(static_shapes=True)
 def product_and_sums(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor):
     """A product, a row reduction and an elementwise loop over matrices of their own."""
     (m, k), n = x.size(), y.size(1)
@@ -217,3 +234,31 @@ def test_defaults_of_many_loops_compile():
         config = bound.config_spec.default_config()
         compiled = compile_artifact(bound.to_artifact(config))
         assert compiled.shared_bytes <= bound.config_spec.target.shared_bytes
+
+
+@pytest.mark.parametrize(("m", "n"), [(8192, 768), (768, 8192)])
+def test_the_loop_with_the_longest_programs_begins_first(m: int, n: int):
+    # One gradient is a sum over n, the other over m.
+    grad, x, y = (torch.empty(s, dtype=torch.bfloat16) for s in ((m, n), (m, 768), (768, n)))
+    config = tilesmith.Config(block_sizes=[64] * 6)
+    code = matmul_bwd.bind((grad, x, y), target="cuda:90").to_triton_code(config)
+    first, rest = code.partition("if pid < end_0:")[2].split("    else:\n", 1)
+    assert f"tl.range(0, {max(m, n)}, " in first
+    assert f"tl.range(0, {min(m, n)}, " in rest
+
+
+def test_loops_whose_lengths_are_not_known_stay_as_written():
+    kernel = tilesmith.kernel(matmul_bwd.fn, static_shapes=False)
+    grad, x, y = (torch.empty(s, dtype=torch.bfloat16) for s in ((512, 64), (512, 96), (96, 64)))
+    code = kernel.bind((grad, x, y), target="cuda:90").to_triton_code(
+        tilesmith.Config(block_sizes=[64] * 6)
+    )
+    first = code.partition("if pid < end_0:")[2].split("    else:\n", 1)[0]
+    assert "grad_x + " in first
+
+
+def test_tiles_of_products_that_a_loop_only_reduces_are_small():
+    q, k = (torch.empty(64, 2048, 64, dtype=torch.bfloat16) for _ in range(2))
+    config = score_sums.bind((q, k), target="cuda:90").config_spec.default_config()
+    assert config["block_sizes"] == [1, 64, 64]
+    assert (config["num_warps"], config["num_stages"]) == (4, 3)

@@ -18,6 +18,7 @@ from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
+from tilesmith.backends.triton.heuristics.measured.tiles import longest_first
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.dtypes import I32
@@ -48,7 +49,8 @@ def emit_body(emitter: Emitter) -> None:
             if not isinstance(op, Grid):
                 emitter.op(op)
         if grids:
-            _emit_grids(emitter, grids)
+            symbols = emitter.schedule.symbols
+            _emit_grids(emitter, longest_first(emitter.function, grids, symbols))
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Operators inside of graphs and of autograd's modes."""
