@@ -34,6 +34,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/heuristics/measured",
     "tilesmith/backends/triton/turned_products",
+    "tilesmith/backends/triton/savings",
     "tilesmith/backends/cpu/planning/closures",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",

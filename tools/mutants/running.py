@@ -99,6 +99,20 @@ TRITON = (
         ("test_a_loop_that_reads_what_it_stored_has_one_stage",),
     ),
     Mutant(
+        "lanes past the end are loaded where a sum reads them",
+        "triton",
+        "            elif not isinstance(op, (Elementwise, Cast)):\n                return False\n",
+        "            elif not isinstance(op, (Elementwise, Cast)):\n                continue\n",
+        ("test_lanes_that_a_sum_reads_stay_masked",),
+    ),
+    Mutant(
+        "`1 + erf(x)` is `erfc(x)`",
+        "triton",
+        "args=(is_tail, tail, rest)",
+        "args=(is_tail, rest, tail)",
+        ("test_a_gaussian_unit_is_as_near_to_fp64_as_rounding_lets_it",),
+    ),
+    Mutant(
         "an `and` of small elements clears their neighbours",
         "triton",
         '        word = Expr(f"({word}) ^ {_WORD}", shape=shape)\n',

@@ -31,6 +31,7 @@ from tilesmith.backends.triton.ops import (
     verbatim,
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
+from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.turned_products.turning import turn_products
 from tilesmith.backends.triton.warp_roles.module import emit_roles
@@ -116,6 +117,7 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
     """Counters for programs that wait, turned products; for warps with roles, plainer maxima."""
+    function = use_tails(function)
     if schedule.form == WARP_ROLES:
         return take_factors_out_of_maxima(function)
     return program_ids.add_counter(turn_products(function, schedule))

@@ -8,6 +8,7 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from examples.attention import attention_bwd
+from examples.bmm import bmm
 from examples.matmul import matmul, matmul_bwd
 from examples.split_k_barrier import split_k_barrier
 from tilesmith.backends.triton.build import compile_artifact
@@ -96,8 +97,24 @@ def test_each_product_of_a_gradient_has_the_tile_it_has_alone():
     config = spec_of(matmul_bwd, product_gradients(4096)).default_config()
     assert config.block_sizes == alone.block_sizes * 2
     assert (config.num_warps, config.num_stages) == (alone.num_warps, alone.num_stages)
-    # The fused form of a product alone is about one loop.
-    assert (config.pid_type, set(config.indexing)) == ("flat", {"pointer"})
+    # The fused form of a product alone is about one loop; operands are copied in both.
+    copied, plain = "tensor_descriptor", "pointer"
+    assert (config.pid_type, config.indexing) == ("flat", [copied, copied, plain] * 2)
+
+
+def test_short_gradients_and_other_devices_use_pointers():
+    for size, target in ((1024, "cuda:90"), (4096, "cuda:80")):
+        config = spec_of(matmul_bwd, product_gradients(size), target).default_config()
+        assert set(config.indexing) == {"pointer"}
+
+
+@pytest.mark.parametrize(("count", "size", "is_copied"), [(16, 1024, True), (2, 512, False)])
+def test_a_batch_of_products_is_copied_where_all_of_it_is_long(count, size, is_copied):
+    spec = spec_of(bmm, halves((count, size, size), (count, size, size)))
+    config = spec.default_config()
+    assert config.block_sizes[0] == 1
+    assert set(config.indexing) == {"tensor_descriptor" if is_copied else "pointer"}
+    assert spec.resources(config).fits
 
 
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 97, 1000])

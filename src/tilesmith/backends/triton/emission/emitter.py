@@ -17,8 +17,8 @@ from tilesmith.backends.triton.emission.value_facts import (
     Multiples,
     Signs,
     find_partial_tiles,
-    find_rounded_values,
 )
+from tilesmith.backends.triton.savings.tails import find_rounded_values
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region

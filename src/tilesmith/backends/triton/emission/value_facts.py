@@ -12,6 +12,7 @@ from math import gcd
 
 from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.masked_lanes import find_masked_lanes
+from tilesmith.backends.triton.savings.idle import find_unread_axes
 from tilesmith.dtypes import F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
@@ -23,16 +24,6 @@ from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import count_uses, definitions, walk, walk_function
 from tilesmith.ir.types import Dim, TensorType, Value
 from tilesmith.schedule.schedule import AccessOptions, Schedule
-
-
-def find_rounded_values(function: Function) -> frozenset[Value]:
-    """Values whose every use is a cast to a float of 16 bits or less."""
-    rounded: set[Value] = set()
-    others: set[Value] = set()
-    for op in walk_function(function):
-        is_rounding = isinstance(op, Cast) and not op.bitcast and op.dtype.is_low_precision_float
-        (rounded if is_rounding else others).update(op.operand_values())
-    return frozenset(rounded - others)
 
 
 def rounds_visibly(function: Function) -> bool:
@@ -153,7 +144,7 @@ class PartialTiles:
     bounded: Mapping[Operation, tuple[int, ...]] = field(
         default_factory=dict[Operation, "tuple[int, ...]"]
     )
-    """Axes past whose ends the own mask of an access is false."""
+    """Axes past whose ends an access is masked by itself, or nothing looks at what is loaded."""
 
     def masked_ends(self, op: Operation) -> list[Value]:
         """The ends of a loop's axes that masks in its body compare with."""
@@ -162,7 +153,7 @@ class PartialTiles:
         return [end for end, partial in zip(op.ends, self.axes[op]) if partial]
 
     def unbounded_axes(self, op: Operation, rank: int) -> tuple[int, ...]:
-        """The axes of an access whose ends its own mask does not respect already."""
+        """The axes of an access whose ends have to be masked."""
         return tuple(axis for axis in range(rank) if axis not in self.bounded.get(op, ()))
 
 
@@ -170,7 +161,7 @@ def find_partial_tiles(function: Function, schedule: Schedule) -> PartialTiles:
     """Look at all loops and masks of a function."""
     finder = _Finder(function, schedule)
     finder.visit(function.body, {})
-    finder.found.bounded = _find_bounded_axes(function)
+    finder.found.bounded = {**find_unread_axes(function), **_find_bounded_axes(function)}
     return finder.found
 
 

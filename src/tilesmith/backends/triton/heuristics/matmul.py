@@ -26,8 +26,9 @@ LEAST_K = 256
 
 
 def multiply_adds(fact: MatmulFact) -> int:
-    """Of the whole product."""
-    return prod(axis.extent_or(4096) for axis in fact.axes)
+    """Of the whole product, all of its batch."""
+    count = 1 if fact.batch is None else fact.batch.extent_or(1)
+    return count * prod(axis.extent_or(4096) for axis in fact.axes)
 
 
 def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list[GpuSeed]:
@@ -61,9 +62,13 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
 
 def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     """Whether this is one loop over K in one grid, and the hardware can copy all its tiles."""
-    if not kernel.target.has_tensor_descriptors or not fact.is_looped or fact.batch is not None:
+    if not kernel.target.has_tensor_descriptors or not fact.is_looped:
         return False
     outline = kernel.outline
+    # Of a batch, a program has one product at a time: other blocks take their least size.
+    batch = [] if fact.batch is None else [fact.batch.block]
+    if any(block not in outline.grid_blocks or kernel.minimum(block) != 1 for block in batch):
+        return False
     is_plain = len(outline.grids) == 1 and len(outline.loops) == 1
     if not is_plain or any(axis.block is None for axis in fact.axes):
         return False
@@ -71,7 +76,8 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     operands = [item for item in accesses if item.kind == "load" and item.purpose.sides]
     moved = [*operands, *(item for item in accesses if item.kind != "load")]
     is_deep = fact.k.extent_or(0) >= LEAST_K
-    are_tiles = all(item.kind != "atomic" and len(item.strides) == 2 for item in moved)
+    rank = 2 + len(batch)
+    are_tiles = all(item.kind != "atomic" and len(item.strides) == rank for item in moved)
     are_copied_well = all(item.fits_descriptor and item.dtype.itemsize == 2 for item in moved)
     return is_deep and len(operands) == 2 and are_tiles and are_copied_well
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
@@ -23,6 +23,7 @@ from tilesmith.schedule.rules import TargetedKernel, least_ms
 from tilesmith.schedule.space.slots import collect_entries
 
 Heuristic = Callable[[TargetedKernel], Sequence[GpuSeed]]
+AnySeed = TypeVar("AnySeed", GpuSeed, "SeveralGridsSeed")
 OF_ONE_LOOP = ("indexing", "pid_type")
 """Options of forms that were made for kernels with a single loop."""
 OF_ALL_LOOPS = ("matrix_instr_nonkdim",)
@@ -112,7 +113,8 @@ def several_grids_seeds(kernel: TargetedKernel, heuristic: Heuristic) -> list[Se
     others = [
         first.with_seed(i, seed) for i, seeds in enumerate(answers) for seed in seeds[bool(not i) :]
     ]
-    return [first, *others]
+    are_alone = all(len(grid.facts.matmuls) == 1 for grid in grids)
+    return [*_with_copies(kernel, [first] if are_alone else []), first, *others]
 
 
 def plain_seeds(seeds: Sequence[GpuSeed]) -> list[GpuSeed]:
@@ -162,8 +164,7 @@ def two_phase_seeds(
         count = min(most, _num_rows(rows, tile.num_warps))
         parts = [GridSeed(product, deep), GridSeed(rows, GpuSeed({block: max(1, count)}))]
         seeds.append(SeveralGridsSeed.of(parts))
-    options = _copied_operands(kernel) if _is_long_half(product.facts.matmuls[0]) else {}
-    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
+    return [*_with_copies(kernel, seeds), *seeds]
 
 
 def panel_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -189,8 +190,7 @@ def panel_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
         )
         for bm, bn, depth, warps, stages in tiles
     ]
-    options = _copied_operands(kernel) if _is_long_half(fact) else {}
-    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
+    return [*_with_copies(kernel, seeds), *seeds]
 
 
 def exchange_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -211,8 +211,7 @@ def exchange_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     ]
     if not fact.uses_tensor_cores:
         return seeds
-    options = _copied_operands(kernel, with_results=_is_long_half(fact))
-    return [*(replace(seed, options=options) for seed in seeds if options), *seeds]
+    return [*_with_copies(kernel, seeds, is_kept=True), *seeds]
 
 
 def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[measured.Tile]:
@@ -239,14 +238,18 @@ def _is_long_half(fact: MatmulFact) -> bool:
     return fact.itemsize == 2 and multiply_adds(fact) >= LONG_WORK
 
 
-def _copied_operands(kernel: TargetedKernel, *, with_results: bool = False) -> dict[str, Any]:
-    """The option that sends a product's operands, or all tiles, through the copy engine."""
+def _with_copies(
+    kernel: TargetedKernel, seeds: Sequence[AnySeed], *, is_kept: bool = False
+) -> list[AnySeed]:
+    """Seeds whose operands are copied: of long products (results, too), or of tiles to keep."""
+    are_long = all(map(_is_long_half, kernel.facts.matmuls))
+    if not kernel.target.has_tensor_descriptors or not (are_long or is_kept):
+        return []
 
     def is_wanted(fact: AccessFact) -> bool:
         is_operand = fact.kind == "load" and bool(fact.purpose.sides)
-        return is_operand or (with_results and fact.kind == "store")
+        return is_operand or (is_kept and are_long and fact.kind == "store")
 
-    if not kernel.target.has_tensor_descriptors:
-        return {}
     options = copied(kernel, is_wanted)
-    return options if "tensor_descriptor" in options["indexing"] else {}
+    are_some = "tensor_descriptor" in options["indexing"]
+    return [replace(seed, options=options) for seed in seeds if are_some]

@@ -21,6 +21,7 @@ from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call,
 from tilesmith.backends.triton.heuristics.measured.tiles import longest_first
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
+from tilesmith.backends.triton.savings.idle import longest_first
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
@@ -79,6 +80,7 @@ def grid_order(op: Grid, options: GridOptions | None) -> tuple[int, ...]:
 def _emit_grids(emitter: Emitter, grids: Sequence[Grid]) -> None:
     if len(grids) == 1:
         emitter.writer.origin(grids[0].loc)
+    grids = longest_first(grids, emitter.uses.defining, emitter.schedule)
     is_flat = emitter.schedule.pid_type == "flat"
     assert is_flat or find_tickets(emitter.function) is None, "one ticket, one tile"
     if is_xyz(emitter.schedule.pid_type, grids):

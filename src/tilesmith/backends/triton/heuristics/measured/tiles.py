@@ -12,6 +12,7 @@ from math import inf, prod
 from typing import Any
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
+from tilesmith.backends.triton.savings.tails import has_long_functions
 from tilesmith.backends.triton.turned_products.turning import BLACKWELL, HOPPER
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Trait
@@ -169,8 +170,7 @@ _SMALL_ALONE = Pipeline(128, 4, 4)
 _PAIRED, _SMALL_PAIRED = Pipeline(64, 3, 4, None, 8), Pipeline(64, 3, 4, None, 4)
 """Two programs fit a multiprocessor: one finishes its tile while the other multiplies.
 
-1536^3 in tiles of 64x128 0.0185 (with four stages 0.0198), in those of 128x256 0.0217;
-8192x4096x16384 and gelu 1.79, by _LARGE 1.90.
+1536^3 in tiles of 64x128 0.0185 (with four stages 0.0198), in those of 128x256 0.0217.
 """
 SHORT, LONG = 1024, 4096
 """Steps of K that are few, and that are enough for pairs to pay."""
@@ -181,13 +181,12 @@ LONGEST_PER_FUNCTION = 8192
 def pipeline_of(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more: bool) -> Pipeline:
     """By the area of a tile, and whether there are more of them than multiprocessors."""
     if area >= 128 * 256:
-        # A tile as large as it can be leaves in parts even where it is a program's only one. Rows
-        # that begin anywhere arrive late, and the fourth stage does not pay: 4000x3000x5000 0.2325,
-        # with three 0.2240.
+        # Rows that begin anywhere arrive late, and the fourth stage does not pay: 4000x3000x5000
+        # 0.2325, with three 0.2240, in groups of four rows 0.2185.
         moved = [item for item in kernel.facts.accesses if item.fits_descriptor]
         strides = [(s, item.dtype.itemsize) for item in moved for s in item.strides if s != 1]
         is_late = any(isinstance(s, int) and s * size % SECTOR_BYTES for s, size in strides)
-        return replace(_LARGE, num_stages=4 - is_late)
+        return replace(_LARGE, num_stages=3, grouping=4) if is_late else _LARGE
     if area <= LEAST_AREA:
         return _SMALL_PAIRED if has_more else _SMALL_ALONE
     if not has_more:
@@ -198,10 +197,11 @@ def pipeline_of(kernel: TargetedKernel, fact: MatmulFact, area: int, *, has_more
 
 
 def is_busy(kernel: TargetedKernel, fact: MatmulFact) -> bool:
-    """Whether what follows the products takes long beside them: functions such as ``erf``."""
+    """Whether what follows the products takes long beside them: functions such as ``tanh``."""
     functions = kernel.facts.work.total(TRANSCENDENTAL) or 0.0
     elements = fact.m.extent_or(4096) * fact.n.extent_or(4096)
-    return functions / max(1, elements) * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
+    is_often = functions / max(1, elements) * LONGEST_PER_FUNCTION >= fact.k.extent_or(4096)
+    return is_often and has_long_functions(kernel.outline.function)
 
 
 def _is_reduced(kernel: TargetedKernel) -> bool:
