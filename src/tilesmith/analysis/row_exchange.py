@@ -19,6 +19,7 @@ from tilesmith.analysis.row_products import RowProduct, find_axis
 from tilesmith.dtypes import F32, F64, I32, I64
 from tilesmith.ir.axis_roles import Combined
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.memory import Load, Store
@@ -123,9 +124,9 @@ class RowExchange:
     """The ops of a program in the order in which tiles of a row can run them."""
 
     before: tuple[Operation, ...]
-    """Ops that stand before the loop."""
+    """The loop of a product, and ops that stand before it."""
     stages: tuple[tuple[Operation, ...], ...]
-    """Ops after the loop, with an exchange between two stages. Stores come last."""
+    """Other ops, with an exchange between two stages. Stores come last."""
     exchanged: tuple[tuple[Reduce, ...], ...]
     """The reductions of which each exchange has the parts."""
     derived: Mapping[Reduce, DerivedReduction]
@@ -140,9 +141,20 @@ def plan_exchange_stages(site: RowProduct) -> RowExchange | None:
     needed = {id(op) for op in (*site.before, *site.after)}
     before = tuple(op for op in site.grid.body.ops[:position] if id(op) in needed)
     after = tuple(op for op in site.grid.body.ops[position + 1 :] if id(op) in needed)
-    everything = (*before, site.loop, *site.loop.body.ops, *after)
-    columns = find_axis(everything, site.acc, 1)
-    if columns is None or not _keeps_memory(everything, after):
+    return plan_stages((*before, site.loop), after, (site.acc, 1), site.row_block)
+
+
+def plan_stages(
+    before: tuple[Operation, ...],
+    after: tuple[Operation, ...],
+    place: tuple[Value, int],
+    row_block: str,
+) -> RowExchange | None:
+    """The stages of the ops after others; ``place`` is a value with columns, and their axis."""
+    inner = (op.body.ops for op in before if isinstance(op, Loop))
+    everything = (*before, *(op for ops in inner for op in ops), *after)
+    columns = find_axis(everything, *place)
+    if columns is None or not keeps_memory(everything, after):
         return None
     found: list[Reduce] = []
     for op in everything:
@@ -152,18 +164,23 @@ def plan_exchange_stages(site: RowProduct) -> RowExchange | None:
         is_other = isinstance(op.form, Combined) and not isinstance(op, Reduce)
         if is_other and not columns.keys().isdisjoint(op.operand_values()):
             return None
-    row = (Dim.of(site.row_block),)
     for op in found:
-        shape, dtype = op.result.tile.shape, op.result.tile.dtype
         # A reduction before the loop covers one tile only; partial sums are not exchanged yet.
-        if op not in after or op.kind not in _KINDS or dtype not in _DTYPES or shape != row:
+        if op not in after or not is_put_together(op.kind, op.result, row_block):
             return None
-    plan = _Stages(after, found, site.num_columns)
+    length = place[0].tile.shape[place[1]].constant
+    plan = _Stages(after, found, length or 0)
     is_short = plan.num_exchanges <= MOST_EXCHANGES
     return plan.finish(before, columns) if found and is_short else None
 
 
-def _keeps_memory(everything: Sequence[Operation], after: Sequence[Operation]) -> bool:
+def is_put_together(kind: str, value: Value, row_block: str) -> bool:
+    """Whether a reduction of rows is the same one of those of their parts."""
+    is_line = value.tile.shape == (Dim.of(row_block),)
+    return is_line and kind in _KINDS and value.tile.dtype in _DTYPES
+
+
+def keeps_memory(everything: Sequence[Operation], after: Sequence[Operation]) -> bool:
     """Whether no program overwrites what its neighbours still read, or what they write."""
     inside = tuple(walk(Region((), tuple(everything))))
     written = {alias_group(op.tensor) for op in inside if isinstance(op, Store)}

@@ -24,6 +24,7 @@ from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Dim, Type, Value, scalar
 from tilesmith.passes.exchanged_parts import exchange_parts
+from tilesmith.passes.loaded_rows.parts import exchange_loaded, reduce_by_last
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 
 
@@ -36,6 +37,8 @@ class Form(Enum):
     """Of the programs that multiplied a panel's tiles, the last."""
     EXCHANGE = "exchange"
     """Each program its own tile; those of a panel wait for each other's parts of sums."""
+    PARTS = "row_parts"
+    """Of the programs that reduced parts of a panel's rows, the last."""
 
 
 def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
@@ -74,9 +77,11 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     For the exchange see ``exchanged_parts.py``. Blocks that were there keep their slots; those of
     columns and rows come after them. Masks, slots and the order of accesses are those of before.
     """
+    if form is Form.PARTS:
+        return reduce_by_last(function)
     site = find_row_product(function)
     if site is None:
-        return None
+        return exchange_loaded(function) if form is Form.EXCHANGE else None
     if form is Form.EXCHANGE:
         return exchange_parts(function, site)
     return (_InPhases if form is Form.PHASES else _ByLast)(function, site).run()
@@ -175,20 +180,7 @@ class _ByLast(_ThroughMemory):
 
     @override
     def _finish(self, write: TileWriter, row: Value) -> None:
-        count = scalar(I32)
-        update = {"kind": "add", "order": "acq_rel", "value": write.full(count, 1)}
-        before = write.create(Atomic, count, tensor=self._counts, indices=(row,), **update)
-        before.name = "before"
-        end = write.full(count, self.site.num_columns - 1)
-        others = write.apply("floordiv", end, write.size_of(count, self.column_block))
-        is_last = write.apply("eq", before, others)
-        write.open_region()
-        self._emit_panel_rows(write, row)
-        write.effect(Yield)
-        then = write.close_region()
-        write.open_region()
-        write.effect(Yield)
-        write.effect(If, condition=is_last, then=then, otherwise=write.close_region())
+        self.if_last(write, self._counts, row, lambda: self._emit_panel_rows(write, row))
 
     def _emit_panel_rows(self, write: TileWriter, row: Value) -> None:
         """The second step for the rows of a tile that begins at one."""
