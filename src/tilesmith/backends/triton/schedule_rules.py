@@ -17,6 +17,7 @@ from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, s
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
+from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
@@ -161,6 +162,7 @@ def _variants(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
 
 
 HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...] = (
+    ("rows that programs share", shared_rows.shared_rows_seeds),
     ("product whose programs exchange sums", several_grids.exchange_seeds),
     ("product of a panel, then its rows", several_grids.panel_seeds),
     ("matmul with reduction epilogue", chained_matmul.reduction_epilogue_seeds),
@@ -228,6 +230,10 @@ class TritonRules(RoleOffers):
     @override
     def variants(self, kernel: TargetedKernel, seed: Seed) -> Iterable[Seed]:
         return _variants(kernel, seed) if isinstance(seed, GpuSeed) else ()
+
+    @override
+    def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
+        return shared_rows.row_forms(kernel)
 
     @override
     def may_be_first_form(self, name: str, facts: Facts) -> bool:

@@ -1,0 +1,66 @@
+"""Which kernels get forms in which programs share rows, and the parts that programs take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.ir.ops.control_flow import If
+from tilesmith.ir.types import next_power_of_2
+from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.space.sizes import power_of_2_floor
+
+PRODUCT_FORMS = ("two_phases", "last_reduces", "exchange")
+LOADED_FORMS = ("row_parts", "exchange")
+MOST_ROWS_PER_SM = 4
+"""With more rows than these for each multiprocessor all are busy anyway."""
+LEAST_ROW = 2048
+"""Columns: shorter rows are read in less time than programs take to meet."""
+PARTS_PER_SM = 2
+LEAST_PART, MOST_PART, MOST_WALKED_PART = 1024, 8192, 32768
+TURN = 4096
+"""Columns that a loop takes at a time."""
+ELEMENTS_PER_THREAD = 16
+
+
+def row_forms(kernel: TargetedKernel) -> Sequence[str]:
+    """Names of the forms that a kernel may have if the passes find it to be of that kind."""
+    facts, outline = kernel.facts, kernel.outline
+    if facts.epilogue is not None:
+        return PRODUCT_FORMS
+    if facts.matmuls or not facts.reductions or len(outline.grids) != 1:
+        return ()
+    extents = [axis.extent for axis in outline.axes_of(outline.grids[0])]
+    longest = max(fact.axis.extent_or(0) for fact in facts.reductions)
+    rows = extents[0] if len(extents) == 1 else None
+    has_few = rows is not None and rows <= MOST_ROWS_PER_SM * kernel.target.num_sms
+    return LOADED_FORMS if has_few and longest >= LEAST_ROW else ()
+
+
+def shared_rows_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """Parts that keep all multiprocessors busy; nothing for kernels of another kind."""
+    outline, facts = kernel.outline, kernel.facts
+    if facts.matmuls or len(outline.grids) != 1 or len(outline.grids[0].blocks) != 2:
+        return []
+    if not outline.group_barriers and not _is_counted(kernel):
+        return []
+    columns, rows = outline.grids[0].blocks
+    elements = kernel.extent(columns) * kernel.extent(rows)
+    most = MOST_WALKED_PART if kernel.loop_blocks else MOST_PART
+    share = power_of_2_floor(elements / (PARTS_PER_SM * kernel.target.num_sms))
+    part = next_power_of_2(max(LEAST_PART, min(most, share), kernel.minimum(columns)))
+    sizes = [part, 2 * part, max(LEAST_PART, part // 2)]
+    return [_seed(kernel, columns, rows, size) for size in sizes]
+
+
+def _seed(kernel: TargetedKernel, columns: str, rows: str, part: int) -> GpuSeed:
+    turn = min(part, TURN) if kernel.loop_blocks else part
+    warps = max(4, min(16, turn // (ELEMENTS_PER_THREAD * kernel.target.warp_size)))
+    if turn > 16384:
+        warps = 32
+    return GpuSeed({columns: part, rows: 1, **dict.fromkeys(kernel.loop_blocks, turn)}, warps)
+
+
+def _is_counted(kernel: TargetedKernel) -> bool:
+    """Whether the last of several programs does more than the others."""
+    return bool(kernel.outline.atomics and kernel.outline.ops(If))
