@@ -225,7 +225,9 @@ class _Finder:
         block = self._block(dot)
         dtypes = load.tensor.tensor.dtype, dot.result.tile.dtype.computed
         group = BYTES if multiplies_bytes(dot, self._schedule.target) else 1
-        packing = Packing(*dtypes, block.columns, block.columns, block.lanes, group)
+        packing = Packing(
+            *dtypes, block.columns, block.columns, block.lanes, group, is_shifted=group == BYTES
+        )
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
         if not all(map(self._is_whole, origins, limits, (group, packing.width))):
             return None
