@@ -20,7 +20,6 @@ from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Value
 from tilesmith.passes.exchanged_parts import Exchange, PanelParts, TileProgram, room_for_parts
 from tilesmith.passes.loaded_rows.sites import (
-    ACCUMULATED,
     LastSteps,
     WalkedRows,
     WholeRows,
@@ -131,10 +130,9 @@ class _WalkedByLast(RowSplit):
         self.column_index = rows.loop.begins[0].tile
         self.lanes = room_for_parts(rows, LEAST_PART, MOST_PARTS)
         shape = (self.lanes, rows.num_rows)
-        self._kinds = tuple(ACCUMULATED[fn] for fn in rows.functions)
         self._memory = tuple(
-            self.memory(f"row_{kind}_parts", value.tile.dtype, shape)
-            for kind, value in zip(self._kinds, rows.loop.results)
+            self.memory(f"row_{item.kind}_parts", value.tile.dtype, shape)
+            for item, value in zip(rows.accumulated, rows.loop.results)
         )
         self._counts = self.memory("row_counts", I32, (rows.num_rows,))
 
@@ -145,14 +143,9 @@ class _WalkedByLast(RowSplit):
         for op in rows.first:
             write.insert(op)
         end = write.apply("add", column, write.size_of(self.column_index, self.column_block))
-        init = tuple(
-            write.full(value.tile, ReduceKind(kind).identity(value.tile.dtype))
-            for kind, value in zip(self._kinds, rows.loop.init)
-        )
-        ends = (write.apply("minimum", end, width),)
-        write.insert(replace(rows.loop, begins=(column,), ends=ends, init=init))
+        sums = self._walk(write, column, write.apply("minimum", end, width))
         parts = PanelParts(write, self, column, write.tile_index(rows.row_begin, rows.row_block))
-        for memory, value in zip(self._memory, rows.loop.results):
+        for memory, value in zip(self._memory, sums):
             parts.leave(memory, value)
         self.if_last(write, self._counts, rows.row_begin, lambda: self._finish(write, parts))
         write.effect(Yield)
@@ -161,11 +154,46 @@ class _WalkedByLast(RowSplit):
         begins, ends = (zero, *grid.begins), (width, *grid.ends)
         write.insert(replace(grid, begins=begins, ends=ends, blocks=blocks, body=body))
 
+    def _walk(self, write: TileWriter, begin: Value, end: Value) -> list[Value]:
+        """The loop over a part, from nothing on, and the numbers of each row that it makes.
+
+        Lanes are accumulated, and meet once after it.
+        """
+        loop, items = self.rows.loop, self.rows.accumulated
+        tiles = [item.inner.x if item.inner else v for item, v in zip(items, loop.results)]
+        identities = [
+            ReduceKind(item.kind).identity(tile.tile.dtype) for item, tile in zip(items, tiles)
+        ]
+        init = [write.full(tile.tile, x) for tile, x in zip(tiles, identities)]
+        args = [v.like(tile.type) for v, tile in zip(loop.carried, tiles)]
+        write.open_region()
+        dropped = {op for item in items for op in (item.inner, item.update)}
+        for op in loop.body.ops[:-1]:
+            if op not in dropped:
+                write.insert(op)
+        changed = dict(zip(loop.carried, args))
+        changed |= {i.inner.result: i.inner.x for i in items if i.inner is not None}
+        updates = [[changed.get(arg, arg) for arg in item.update.args] for item in items]
+        values = [write.apply(item.update.fn, *args) for item, args in zip(items, updates)]
+        write.effect(Yield, values=tuple(values))
+        body = write.close_region((*loop.body.args[: loop.rank], *args))
+        results = tuple(v.like(tile.type) for v, tile in zip(loop.results, tiles))
+        changes = {"init": tuple(init), "body": body, "results": results}
+        write.insert(replace(loop, begins=(begin,), ends=(end,), **changes))
+        return [
+            value if reduction is None else write.reduce(value, reduction.axis, item.kind)
+            for item, value in zip(items, results)
+            for reduction in (item.inner or item.outer,)
+        ]
+
     def _finish(self, write: TileWriter, parts: PanelParts) -> None:
         loop, whole = self.rows.loop, dict[Value, Value]()
-        for i, (fn, kind) in enumerate(zip(self.rows.functions, self._kinds)):
-            total = parts.together(kind, parts.collect(self._memory[i]))
-            whole[loop.results[i]] = write.apply(fn, loop.init[i], total)
+        for i, item in enumerate(self.rows.accumulated):
+            total = parts.together(item.kind, parts.collect(self._memory[i]))
+            if item.outer is None:
+                whole[loop.results[i]] = write.apply(item.update.fn, loop.init[i], total)
+            else:
+                whole[item.outer.result] = total
         copy = CopiedOps(whole, lambda value: value.type, lambda op: op)
         for op in copy.write(self.rows.last):
             write.insert(op)

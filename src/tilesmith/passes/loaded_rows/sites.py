@@ -6,8 +6,8 @@ a row is the same one of those of its parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tilesmith.analysis.effects import is_pure
 from tilesmith.analysis.row_exchange import (
@@ -21,7 +21,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Full, TileIndex
+from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
@@ -49,12 +49,29 @@ class LastSteps:
 
 
 @dataclass(frozen=True, eq=False)
+class Accumulation:
+    """What becomes of one value that a loop carries."""
+
+    update: Elementwise
+    """Of the carried value and what a turn adds to it."""
+    inner: Reduce | None = None
+    """What a turn adds is this reduction of a tile."""
+    outer: Reduce | None = None
+    """After the loop the carried value, a tile, is reduced by this."""
+
+    @property
+    def kind(self) -> str:
+        """The reduction that the accumulation makes."""
+        return ACCUMULATED[self.update.fn]
+
+
+@dataclass(frozen=True, eq=False)
 class WalkedRows(RowSite):
     """Rows that a loop walks, accumulating numbers of each."""
 
     loop: Loop
-    functions: tuple[str, ...]
-    """Which one each carried value is accumulated with."""
+    accumulated: tuple[Accumulation, ...]
+    """One for each carried value."""
     first: tuple[Operation, ...]
     """Ops that the loop needs."""
     last: tuple[Operation, ...]
@@ -142,16 +159,17 @@ def find_walked_rows(function: Function) -> WalkedRows | None:
     if len(loops) != 1:
         return None
     (loop,) = loops
-    length, functions = _walked_length(function, loop), _accumulations(loop, grid.blocks[0])
     position = ops.index(loop)
-    stores = [op for op in ops[position + 1 :] if isinstance(op, Store)]
-    are_before = any(isinstance(op, Store) for op in ops[:position])
-    if not length or not functions or are_before or not _keeps_order(loop, ops):
+    before, after = ops[:position], ops[position + 1 :]
+    length, accumulated = _walked_length(function, loop), _accumulations(function, loop, after)
+    are_before = any(isinstance(op, Store) for op in before)
+    if not length or not accumulated or are_before or not _keeps_order(loop, ops):
         return None
-    first = needed_by(ops[:position], [loop])
-    needed = needed_by((*ops[:position], *ops[position + 1 :]), stores)
+    first, known = needed_by(before, [loop]), {item.outer for item in accumulated}
+    others = tuple(op for op in (*before, *after) if op not in known)
+    needed = needed_by(others, [op for op in after if isinstance(op, Store)])
     last = tuple(op for op in needed if op not in first)
-    return WalkedRows(grid, num_rows, length, loop.loc, loop, functions, first, last)
+    return WalkedRows(grid, num_rows, length, loop.loc, loop, accumulated, first, last)
 
 
 def _walked_length(function: Function, loop: Loop) -> int:
@@ -165,22 +183,69 @@ def _walked_length(function: Function, loop: Loop) -> int:
     return int(end.value) if is_known and isinstance(end, Full) else 0
 
 
-def _accumulations(loop: Loop, row_block: str) -> tuple[str, ...]:
-    """The functions of all carried values; none where one is anything but accumulated."""
-    defined_by, uses = definitions(loop.body), count_uses(loop.body)
-    found: list[str] = []
-    for carried, last in zip(loop.carried, loop.body.yielded):
-        op = defined_by.get(last)
-        is_own = isinstance(op, Elementwise) and op.args.count(carried) == 1
-        kind = ACCUMULATED.get(op.fn) if is_own and isinstance(op, Elementwise) else None
+def _accumulations(
+    function: Function, loop: Loop, after: Sequence[Operation]
+) -> tuple[Accumulation, ...]:
+    """What becomes of all carried values; nothing where one is anything but accumulated."""
+    inside, uses = definitions(loop.body), count_uses(loop.body)
+    found: list[Accumulation] = []
+    for i, (carried, last) in enumerate(zip(loop.carried, loop.body.yielded)):
+        update = inside.get(last)
+        is_own = isinstance(update, Elementwise) and update.args.count(carried) == 1
         # Whoever else looks at it would see a part.
-        if kind is None or uses[carried] != 1 or uses[last] != 1:
+        if not is_own or uses[carried] != 1 or uses[last] != 1:
             return ()
-        if not is_put_together(kind, carried, row_block):
+        assert isinstance(update, Elementwise)
+        if update.fn not in ACCUMULATED or len(update.args) != 2:
             return ()
-        assert isinstance(op, Elementwise)
-        found.append(op.fn)
+        item = _lanes_of(Accumulation(update), carried, inside, uses)
+        if carried.tile.rank > 1:
+            item = replace(item, outer=_reduced_after(function, item.kind, loop, i, after))
+        result = carried if item.outer is None else item.outer.result
+        if not is_put_together(item.kind, result, _row_block(function)):
+            return ()
+        found.append(item)
     return tuple(found)
+
+
+def _row_block(function: Function) -> str:
+    grid = function.body.ops[-1]
+    assert isinstance(grid, Grid)
+    return grid.blocks[0]
+
+
+def _lanes_of(
+    item: Accumulation,
+    carried: Value,
+    inside: Mapping[Value, Operation],
+    uses: Mapping[Value, int],
+) -> Accumulation:
+    """With the reduction that a turn ends with, where lanes can be reduced after the loop."""
+    (added,) = (arg for arg in item.update.args if arg is not carried)
+    op = inside.get(added)
+    is_same = isinstance(op, Reduce) and op.kind == item.kind and uses[added] == 1
+    if not is_same or not isinstance(op, Reduce) or op.x.tile.dtype != carried.tile.dtype:
+        return item
+    return replace(item, inner=op)
+
+
+def _reduced_after(
+    function: Function, kind: str, loop: Loop, place: int, after: Sequence[Operation]
+) -> Reduce | None:
+    """The only op that sees the tile of a carried value, where lanes begin with nothing."""
+    users = _users(loop.results[place], after)
+    while len(users) == 1 and isinstance(users[0], Mask):
+        users = _users(users[0].result, after)
+    op = users[0] if len(users) == 1 else None
+    start = definitions(function.body).get(loop.init[place])
+    if not isinstance(op, Reduce) or op.kind != kind or not isinstance(start, Full):
+        return None
+    is_empty = start.value == op.reduction.identity(op.x.tile.dtype)
+    return op if is_empty and op.x.tile.dtype == op.result.tile.dtype else None
+
+
+def _users(value: Value, ops: Sequence[Operation]) -> list[Operation]:
+    return [op for op in ops if value in values_used_by((op,))]
 
 
 def _keeps_order(loop: Loop, ops: Sequence[Operation]) -> bool:
