@@ -1,10 +1,11 @@
 """Reductions of few long rows on a GPU: each form that a kernel has, eager and torch.compile.
 
-    python -m benchmarks.few_rows [--only kl_div] [--rows 8 64] [--parts]
+    python -m benchmarks.few_rows [--only kl_div] [--rows 8 64] [--parts kl_div]
 
 One process for each kernel and length builds everything, checks it against fp64 and for equal bits
 in repeated calls, and then has the device for itself. Times are of replayed graphs with a cold L2
-cache, all columns of a row in turns; ``--parts`` times other lengths of parts, too.
+cache, all columns of a row in turns, in us; a star marks the default. ``--parts`` times other parts
+of the long rows of a kernel, too, named by part, turn of its loop, and warps.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from tilesmith.schedule.spec import ConfigSpec
 
 ROWS = (1, 4, 8, 16, 32, 64)
 LENGTHS = (4096, 32000, 128256, 1 << 20)
+TRIED_ROWS = [8, 64]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 REPEATED_CALLS = 20
 Call = Callable[..., Any]
@@ -76,11 +79,16 @@ LOSSES = {
 }
 
 
-def _changes(default: Any, forms: Sequence[str]) -> list[dict[str, Any]]:
-    """Other lengths of parts and numbers of warps, in a form that splits rows."""
-    form = default.get("structure") or next(name for name in ("row_parts", *forms) if name in forms)
-    sizes = [1024 << i for i in range(6)]
-    return [{"form": form, "part": size, "num_warps": w} for size in sizes for w in (4, 8, 16)]
+def _changes(base: Any) -> dict[str, dict[str, Any]]:
+    """Other parts, turns of loops that walk them, and numbers of warps, by what they are called."""
+    found: dict[str, dict[str, Any]] = {}
+    walks = len(base["block_sizes"]) > 2
+    for part, turn, warps in product((4096, 8192, 16384, 32768), (2048, 4096), (4, 8, 16)):
+        if walks or turn == 2048:
+            blocks = [base["block_sizes"][0], *[turn] * walks, part]
+            label = f"{part}/{turn}/{warps}" if walks else f"{part}/{warps}"
+            found[label] = {"block_sizes": blocks, "num_warps": warps}
+    return found
 
 
 def works_of(loss: Loss, arguments: tuple[Any, ...], *, with_parts: bool) -> dict[str, Call]:
@@ -102,12 +110,9 @@ def works_of(loss: Loss, arguments: tuple[Any, ...], *, with_parts: bool) -> dic
     named = {f"{name}{'*' * (config == default)}": config for name, config in configs.items()}
     if default not in configs.values():
         named["default*"] = default
-    for change in _changes(default, list(others)) if with_parts and others else ():
-        base = configs[change["form"]]
-        blocks = [*base["block_sizes"][:-1], change["part"]]
-        blocks[1:-1] = [min(4096, change["part"])] * len(blocks[1:-1])
-        label = f"part {blocks[-1]}, {change['num_warps']} warps"
-        named[label] = base.updated(block_sizes=blocks, num_warps=change["num_warps"])
+    if with_parts:
+        base = configs["row_parts" if "row_parts" in others else "exchange"]
+        named = {name: base.updated(**change) for name, change in _changes(base).items()}
     return {name: lambda config=config: ours(config) for name, config in named.items()}
 
 
@@ -123,6 +128,7 @@ def _build(loss: Loss, arguments: tuple[Any, ...], *, with_parts: bool) -> dict[
     made: dict[str, Call] = {}
     makers = works_of(loss, arguments, with_parts=with_parts)
     rivals = {"eager": lambda: loss.eager(*arguments), "compile": lambda: compiled(*arguments)}
+    rivals = {} if with_parts else rivals
     for name, make in {**makers, **{n: (lambda c=c: c) for n, c in rivals.items()}}.items():
         try:
             call = make()
@@ -142,14 +148,14 @@ def measure(name: str, length: int, options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     loss = LOSSES[name]
     made = {
-        rows: _build(loss, loss.inputs(rows, length), with_parts=options.parts)
+        rows: _build(loss, loss.inputs(rows, length), with_parts=options.is_tried)
         for rows in options.rows
     }
     with Path(options.lock).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         for rows, works in made.items():
             timings, _ = time_all(works, torch.device(DEVICE), options.repeats)
-            cells = [f"{label} {timing.median_ms:.4f}" for label, timing in timings.items()]
+            cells = [f"{label} {timing.median_ms * 1e3:.1f}" for label, timing in timings.items()]
             print(f"    {name} {rows}x{length}: " + " | ".join(cells), flush=True)
 
 
@@ -160,25 +166,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
     parser.add_argument("--lengths", type=int, nargs="*", default=list(LENGTHS))
     parser.add_argument("--repeats", type=int, default=25)
-    parser.add_argument("--parts", action="store_true")
+    parser.add_argument("--parts", default="", help="a kernel to try other parts of")
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--is-tried", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--lock", default="", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.case:
         measure(options.case[0], int(options.case[1]), options)
         return
+    names = [name for name in LOSSES if options.only in name]
+    cases = [(name, length, options.rows) for name in names for length in options.lengths]
+    tried = [(options.parts, n, TRIED_ROWS) for n in LENGTHS[-2:] if options.parts]
     with tempfile.NamedTemporaryFile() as lock:
         started: list[subprocess.Popen[str]] = []
-        for name in (name for name in LOSSES if options.only in name):
-            for length in options.lengths:
-                given = [f"--repeats={options.repeats}", f"--lock={lock.name}"]
-                given += ["--parts"] * options.parts
-                command = [
-                    "env", "TORCHINDUCTOR_COMPILE_THREADS=1", sys.executable, "-m",
-                    "benchmarks.few_rows", *given, "--rows", *map(str, options.rows),
-                    "--case", name, str(length),
-                ]  # fmt: skip
-                started.append(subprocess.Popen(command, text=True))
+        for name, length, rows in (*cases, *tried):
+            command = [
+                "env", "TORCHINDUCTOR_COMPILE_THREADS=1", sys.executable, "-W", "ignore", "-m",
+                "benchmarks.few_rows", f"--repeats={options.repeats}", f"--lock={lock.name}",
+                "--case", name, str(length), "--rows", *map(str, rows),
+                *(["--is-tried"] * ((name, length, rows) in tried)),
+            ]  # fmt: skip
+            started.append(subprocess.Popen(command, text=True))
         for process in started:
             process.wait()
 
