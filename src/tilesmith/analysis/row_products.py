@@ -120,11 +120,9 @@ def _collect(grid: Grid, loop: Loop, dot: Dot, num_rows: int) -> RowProduct | No
         return None
     stores = [op for op in after if isinstance(op, Store)]
     needed = needed_by((*before, *after), stores)
-    shape, first = results[0].tile.shape, needed_by(before, [loop])
-    length = shape[-1].constant or 0 if shape else 0
-    return RowProduct(
-        grid, num_rows, length, loop.loc, loop, dot, results[0], first, needed
-    )
+    length = next((dim.constant or 0 for dim in reversed(results[0].tile.shape)), 0)
+    place, ops = (grid, num_rows, length, loop.loc), (needed_by(before, [loop]), needed)
+    return RowProduct(*place, loop, dot, results[0], *ops)
 
 
 def count_rows(function: Function, grid: Grid) -> int | None:

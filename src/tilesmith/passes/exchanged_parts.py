@@ -13,13 +13,9 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from tilesmith.analysis.row_exchange import (
-    DerivedReduction,
-    RowExchange,
-    SumForm,
-    plan_exchange_stages,
-)
+from tilesmith.analysis.row_exchange import DerivedReduction, SumForm
 from tilesmith.analysis.row_products import RowProduct, RowSite
+from tilesmith.analysis.shared_rows.stages import RowExchange, plan_exchange_stages
 from tilesmith.dtypes import I32, DType
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation
@@ -129,6 +125,7 @@ class TileProgram:
         self._all_parts: dict[Reduce, Value] = {}
 
     def write(self) -> None:
+        """All stages, with an exchange between two."""
         self._insert(self._plan.before)
         parts = self._panel_parts()
         for number, stage in enumerate(self._plan.stages):
@@ -204,7 +201,7 @@ class TileProgram:
 class PanelParts:
     """Writes what becomes of the parts in the program of one tile, by its rows and first column."""
 
-    def __init__(self, write: TileWriter, form: Exchange, column: Value, rows: Value) -> None:
+    def __init__(self, write: TileWriter, form: RowSplit, column: Value, rows: Value) -> None:
         self._write = write
         self._column = column
         self._rows = rows
@@ -249,6 +246,7 @@ class PanelParts:
         return self._write.create(Load, kind, tensor=memory, mask=mask, indices=indices)
 
     def together(self, kind: str, all_parts: Value) -> Value:
+        """The reduction of whole rows."""
         identity = ReduceKind(kind).identity(all_parts.tile.dtype)
         return self._write.reduce(self._held(all_parts, identity), 0, kind)
 

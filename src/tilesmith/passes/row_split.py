@@ -62,6 +62,7 @@ class RowSplit:
         symbols = (*function.blocks, *function.sizes)
         taken = {item.name for item in symbols} | {p.value.name for p in function.parameters}
         self._taken = taken
+        self.lanes = 0  # room for parts of each row, where there are any
         self.column_block = self.fresh("columns")
         self.row_index = site.row_begin.tile
         inside = walk(Region((), tuple(ops)))

@@ -18,14 +18,14 @@ from tilesmith.analysis.row_products import RowProduct, find_row_product
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, Yield
+from tilesmith.ir.ops.control_flow import GridBarrier, Loop, Yield
 from tilesmith.ir.ops.indexing import Arange, TileIndex
-from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.types import Dim, Type, Value, scalar
+from tilesmith.ir.types import Dim, Type, Value
 from tilesmith.passes.exchanged_parts import exchange_parts
-from tilesmith.passes.loaded_rows.parts import exchange_loaded, reduce_by_last
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
+from tilesmith.passes.shared_rows.parts import exchange_loaded, reduce_by_last
 
 
 class Form(Enum):
@@ -95,14 +95,14 @@ class _ThroughMemory(RowSplit):
 
     def __init__(self, function: Function, site: RowProduct) -> None:
         super().__init__(function, site, (*site.before, site.loop), site.columns)
-        self.row_block = self.fresh("rows")
+        self._product, self.row_block = site, self.fresh("rows")
         shape = (site.num_rows, site.num_columns)
         self._scratch = self.memory("row_scratch", site.acc.tile.dtype, shape)
 
     @override
     def _emit(self, write: TileWriter, zero: Value, width: Value) -> None:
         """A grid over tiles of rows and columns: the loop over one tile, its result stored."""
-        site = self.site
+        site = self._product
         row, column = site.row_begin.like(), self.new_column()
         write.open_region()
         copy = self.copy_columns(write, row, column)
@@ -124,7 +124,7 @@ class _ThroughMemory(RowSplit):
 
     def _rows(self, write: TileWriter) -> Region:
         """The accumulator loaded, and what came after the loop; of the first row."""
-        site = self.site
+        site = self._product
         row = Value(self.row_index, f"{self.row_block}_begin", site.row_begin.loc)
         write.open_region()
         line = self.column_index.with_shape((site.acc.tile.shape[1],))
@@ -184,7 +184,7 @@ class _ByLast(_ThroughMemory):
 
     def _emit_panel_rows(self, write: TileWriter, row: Value) -> None:
         """The second step for the rows of a tile that begins at one."""
-        site = self.site
+        site = self._product
         end = write.apply("add", row, write.size_of(self.row_index, site.row_block))
         last = write.apply("minimum", end, site.grid.ends[0])
         body, blocks = self._rows(write), (self.row_block,)

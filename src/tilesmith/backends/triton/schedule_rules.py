@@ -23,7 +23,6 @@ from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
-from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
@@ -187,7 +186,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(RoleOffers):
+class TritonRules(RoleOffers, shared_rows.RowForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
@@ -230,19 +229,3 @@ class TritonRules(RoleOffers):
     @override
     def variants(self, kernel: TargetedKernel, seed: Seed) -> Iterable[Seed]:
         return _variants(kernel, seed) if isinstance(seed, GpuSeed) else ()
-
-    @override
-    def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
-        return shared_rows.row_forms(kernel)
-
-    @override
-    def may_be_first_form(self, name: str, facts: Facts) -> bool:
-        """An exchange may be a default where it was seen to run and to gain.
-
-        That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
-        """
-        if name != "exchange":
-            return super().may_be_first_form(name, facts)
-        products = facts.matmuls
-        is_known = all(f.itemsize == (2 if f.uses_tensor_cores else 4) for f in products)
-        return self.target.kind == "cuda" and is_known

@@ -10,16 +10,7 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from tilesmith.ir.function import Block, Function, Parameter
-from tilesmith.ir.operation import Operation
-from tilesmith.dtypes import I32
-from tilesmith.ir.ops.control_flow import MOST_IN_GROUP, Yield
-from tilesmith.ir.ops.memory import Store
-from tilesmith.ir.ops.reduction import ReduceKind
-from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.types import Value
-from tilesmith.passes.exchanged_parts import Exchange, PanelParts, TileProgram, room_for_parts
-from tilesmith.passes.loaded_rows.sites import (
+from tilesmith.analysis.shared_rows.sites import (
     LastSteps,
     WalkedRows,
     WholeRows,
@@ -27,6 +18,15 @@ from tilesmith.passes.loaded_rows.sites import (
     find_walked_rows,
     find_whole_rows,
 )
+from tilesmith.dtypes import I32
+from tilesmith.ir.function import Block, Function, Parameter
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import MOST_IN_GROUP, Yield
+from tilesmith.ir.ops.memory import Store
+from tilesmith.ir.ops.reduction import ReduceKind
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.types import Value
+from tilesmith.passes.exchanged_parts import Exchange, PanelParts, TileProgram, room_for_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 
 LEAST_PART = 1024

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, nan
 from typing import Any
 
 import pytest
@@ -16,10 +15,9 @@ from examples.kl_div import kl_div
 from examples.layer_norm import layer_norm_fwd
 from examples.layer_norm import reference as reference_layer_norm
 from examples.long_sum import long_sum_manual
-from examples.softmax import softmax, softmax_two_pass
-from examples.sum import sum_columns, sum_rows
-from tests.lowering import split_function
-from tests.passes import loaded_row_kernels as kernels
+from examples.softmax import softmax
+from examples.sum import sum_rows
+from tests.passes import shared_row_kernels as kernels
 from tests.passes.kernel_texts import results_of
 from tests.passes.test_split_rows import (
     Named,
@@ -30,11 +28,7 @@ from tests.passes.test_split_rows import (
     split,
 )
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, If, Loop
-from tilesmith.ir.ops.memory import Atomic, Load, Store
-from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.traversal import walk, walk_function
-from tilesmith.passes.loaded_rows.parts import MOST_KEPT
+from tilesmith.ir.ops.control_flow import Grid
 from tilesmith.passes.split_rows import Form
 
 Results = dict[str, torch.Tensor]
@@ -140,7 +134,9 @@ def sizes_of(function: Function, row: int, part: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize(("name", "case", "form"), CASES, ids=[f"{c[0]}-{c[2].name}" for c in CASES])
+@pytest.mark.parametrize(
+    ("name", "case", "form"), CASES, ids=[f"{c[0]}-{c[2].name}" for c in CASES]
+)
 def test_gives_what_whole_rows_give(
     name: str, case: Case, form: Form, shape: tuple[int, int], run: Any
 ) -> None:

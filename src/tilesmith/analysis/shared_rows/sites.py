@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilesmith.analysis.effects import is_pure
-from tilesmith.analysis.row_exchange import (
+from tilesmith.analysis.row_products import RowSite, count_rows, is_followed, needed_by
+from tilesmith.analysis.shared_rows.stages import (
     RowExchange,
     is_put_together,
     keeps_memory,
     plan_stages,
 )
-from tilesmith.analysis.row_products import RowSite, count_rows, is_followed, needed_by
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -85,7 +85,8 @@ def find_whole_rows(function: Function) -> WholeRows | None:
         return None
     grid, num_rows = found
     ops = grid.body.ops
-    reductions = [op for op in ops if isinstance(op, Reduce) and _length(op)]
+    # Rows that do not lie along memory are split otherwise.
+    reductions = [op for op in ops if isinstance(op, Reduce) and op.axis and _length(op)]
     if not reductions or any(isinstance(op, Loop) for op in ops):
         return None
     longest = max(reductions, key=_length)
