@@ -30,6 +30,7 @@ def exact_result(tensors: list[torch.Tensor]) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def split_on_cpus(tmp_path, monkeypatch):
     monkeypatch.setattr(CpuRules, "has_row_forms", True)
+    monkeypatch.setattr(CpuRules, "row_forms", lambda rules, kernel: RUNNABLE)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
 
 
