@@ -204,7 +204,8 @@ def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) 
 def _plan_bytes(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
     """Right bytes without sign times left ones with it, as the instruction wants them."""
     m, n, _ = problem.bounds
-    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel)
+    rate = shapes.BYTES_RATE
+    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel, rate=rate)
     depth = _depth(problem, _MOST_BYTE_DEPTH)
     rows = _LHS_BYTES // (shapes.round_up(depth, BYTES) * block.packed_rows)
     packed = Packing(lhs.dtype, I32, block.packed_rows, block.rows, block.lanes, group=BYTES)
