@@ -77,17 +77,16 @@ class _Packer:
     def sum_along_depth(self) -> None:
         """Behind a panel, one row: what bytes that are greater by 128 will add too much."""
         builder, packing = self.builder, self.packing
-        kind = LType(packing.element, packing.lanes)
         shift, zero = (number(packing.element, x, packing.lanes) for x in (_SIGNS, 0))
         steps = packing.steps(builder, self.at.depth)
-        last = self._target(self.packing.panel_size(builder, self.at.depth))
+        last = self._target(packing.panel_size(builder, self.at.depth))
         for first in range(0, packing.width, packing.lanes):
 
             def add(k: Register, sums: Sequence[Register], first: int = first) -> list[Register]:
                 rows = [builder.add(k, index(i)) for i in range(len(sums))]
                 spots = [builder.multiply(row, index(packing.width)) for row in rows]
-                places = [self._target(builder.add(spot, index(first))) for spot in spots]
-                vectors = [builder.load(place, kind) for place in places]
+                places = [builder.add(spot, index(first)) for spot in spots]
+                vectors = [builder.load(self._target(place), zero.type) for place in places]
                 return [add_byte_products(builder, shift, x, y) for x, y in zip(vectors, sums)]
 
             # One sum after the other would wait for the instruction each time.
