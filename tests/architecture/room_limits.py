@@ -55,13 +55,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 93_184,
+    "lines in src": 93_182,
     "files in src": 501,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 79,
+    "modules with one importer": 80,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

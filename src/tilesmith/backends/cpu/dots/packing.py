@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from typing_extensions import Self
 
-from tilesmith.backends.cpu.dots.micro_kernel import add_byte_products
 from tilesmith.backends.cpu.dots.plans import Order, Packing, Panels
 from tilesmith.backends.cpu.llvm.builder import Builder, bitcast, transpose
 from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number, parameters
@@ -22,8 +20,7 @@ from tilesmith.dtypes import ElementKind
 
 _POINTERS = ("source", "target")
 _SIGNS = -0x7F7F7F80
-"""The sign bits of four bytes, as a number of 32 bits; without sign, four times 128."""
-_SUMS_AT_ONCE = 4
+"""The sign bits of four bytes, as a number of 32 bits."""
 
 
 def pack(builder: Builder, packing: Packing, order: Order | None, panels: Panels) -> None:
@@ -33,11 +30,8 @@ def pack(builder: Builder, packing: Packing, order: Order | None, panels: Panels
         if not builder.module.has(name):
             names = (*Panels._fields[:-1], "count")
             inside = Builder(builder.module, name, parameters(names, _POINTERS))
-            kind = _TilePacker if packing.keeps_rows else _PanelPacker
-            packer = kind(inside, packing, Panels(*inside.parameters))
-            packer.emit(order)
-            if packing.has_sums:
-                inside.count_up(packer.at.num_panels, lambda i: packer.panel(i).sum_along_depth())
+            packer = _TilePacker if packing.keeps_rows else _PanelPacker
+            packer(inside, packing, Panels(*inside.parameters)).emit(order)
             builder.module.add(inside)
         builder.call_void(name, *panels)
         return
@@ -73,29 +67,6 @@ class _Packer:
         target = self._target(position)
         majors = builder.subtract(at.majors, first)
         return replace(self, at=at._replace(source=source, target=target, majors=majors))
-
-    def sum_along_depth(self) -> None:
-        """Behind a panel, one row: what bytes that are greater by 128 will add too much."""
-        builder, packing = self.builder, self.packing
-        shift, zero = (number(packing.element, x, packing.lanes) for x in (_SIGNS, 0))
-        steps = packing.steps(builder, self.at.depth)
-        last = self._target(packing.panel_size(builder, self.at.depth))
-        for first in range(0, packing.width, packing.lanes):
-
-            def add(k: Register, sums: Sequence[Register], first: int = first) -> list[Register]:
-                rows = [builder.add(k, index(i)) for i in range(len(sums))]
-                spots = [builder.multiply(row, index(packing.width)) for row in rows]
-                places = [builder.add(spot, index(first)) for spot in spots]
-                vectors = [builder.load(self._target(place), zero.type) for place in places]
-                return [add_byte_products(builder, shift, x, y) for x, y in zip(vectors, sums)]
-
-            # One sum after the other would wait for the instruction each time.
-            whole = builder.round_down(steps, _SUMS_AT_ONCE)
-            sums = builder.loop(index(0), whole, index(_SUMS_AT_ONCE), add, [zero] * _SUMS_AT_ONCE)
-            total = reduce(lambda x, y: builder.binary("add", x, y), sums)
-            total = builder.loop(whole, steps, index(1), add, [total])[0]
-            place = builder.offset(last, index(first - packing.width), packing.element)
-            builder.store(builder.binary("sub", zero, total), place)
 
     def _source(self, position: Register) -> Register:
         return self.builder.offset(self.at.source, position, self.packing.loaded)

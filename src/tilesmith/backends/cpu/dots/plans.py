@@ -24,8 +24,8 @@ _TILE_DEPTH = 32
 _MOST_TILE_DEPTH = 512
 _TILE_LHS_BYTES = 1024 * 1024
 _MOST_BYTE_DEPTH = 1024
-BYTES = 4
-"""Steps along k that a packed element of a byte product holds."""
+BYTES, BYTES_RATE = 4, 1
+"""Steps along k that a packed element of a byte product holds; products in a cycle of a Zen 4."""
 
 
 class Order(Enum):
@@ -204,8 +204,7 @@ def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) 
 def _plan_bytes(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
     """Right bytes without sign times left ones with it, as the instruction wants them."""
     m, n, _ = problem.bounds
-    rate = shapes.BYTES_RATE
-    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel, rate=rate)
+    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel, rate=BYTES_RATE)
     depth = _depth(problem, _MOST_BYTE_DEPTH)
     rows = _LHS_BYTES // (shapes.round_up(depth, BYTES) * block.packed_rows)
     packed = Packing(lhs.dtype, I32, block.packed_rows, block.rows, block.lanes, group=BYTES)

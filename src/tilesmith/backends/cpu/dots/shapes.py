@@ -58,8 +58,6 @@ class DotProblem:
 MAX_ROWS = 16
 MAX_ROWS_IN_PLACE = 8
 TILE_ROWS = 16
-BYTES_RATE = 1
-"""Products of bytes in a cycle of a Zen 4; blocks that fit other cores' two fit one."""
 _WIDE_LANES = 16
 _MANY = 4096
 _COMPETING_BYTES = 1024
