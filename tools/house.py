@@ -33,6 +33,9 @@ UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/heuristics/measured",
+    "tilesmith/backends/triton/heuristics/shared_rows",
+    "tilesmith/analysis/shared_rows",
+    "tilesmith/passes/shared_rows",
     "tilesmith/backends/triton/turned_products",
     "tilesmith/backends/triton/savings",
     "tilesmith/backends/cpu/planning/closures",

@@ -9,13 +9,9 @@ import pytest
 from tests.passes import row_product_kernels as kernels
 from tests.passes.kernel_texts import layer_norm_body, row_kernel, softmax_body
 from tests.passes.test_split_rows import function_of, normal
-from tilesmith.analysis.row_exchange import (
-    DerivedReduction,
-    SumForm,
-    find_derived,
-    plan_exchange_stages,
-)
+from tilesmith.analysis.row_exchange import DerivedReduction, SumForm, find_derived
 from tilesmith.analysis.row_products import find_row_product
+from tilesmith.analysis.shared_rows.stages import plan_exchange_stages
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.traversal import definitions, walk_function
 

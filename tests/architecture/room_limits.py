@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
-    "tilesmith/analysis": (11, 2_150),
+    "tilesmith/analysis": (11, 2_050),
+    "tilesmith/analysis/shared_rows": (3, 419),
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/cpu/planning/closures": (2, 94),
@@ -12,6 +13,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_250),
     "tilesmith/backends/triton/heuristics/measured": (2, 339),
+    "tilesmith/backends/triton/heuristics/shared_rows": (2, 108),
     "tilesmith/backends/triton/savings": (3, 215),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (16, 3_423),
@@ -48,6 +50,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/operators": (6, 1_259),
     "tilesmith/operators/inside": (3, 113),
     "tilesmith/passes": (13, 3_200),
+    "tilesmith/passes/shared_rows": (2, 210),
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
     "tilesmith/schedule": (23, 5_200),

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.passes.test_split_rows import FAMILY
+from tilesmith.backends.triton.heuristics.shared_rows.parts import PRODUCT_FORMS
 from tilesmith.numerics.compare import check_against
-from tilesmith.schedule.resolution import FORMS
 
 pytestmark = [
     pytest.mark.device,
@@ -24,7 +24,7 @@ def sums(name: str, found: torch.Tensor, exact: torch.Tensor) -> tuple[torch.Ten
     return found.double().log().float(), exact.log()
 
 
-@pytest.mark.parametrize("structure", FORMS)
+@pytest.mark.parametrize("structure", PRODUCT_FORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", FAMILY)

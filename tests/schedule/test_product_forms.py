@@ -10,17 +10,17 @@ import pytest
 from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.specs import config_spec, form_spec
+from tilesmith.backends.triton.heuristics.shared_rows.parts import (
+    EXCHANGE,
+    LAST_REDUCES,
+    PRODUCT_FORMS,
+    TWO_PHASES,
+)
 from tilesmith.backends.triton.model.time_model import CLEARING_NS, EXCHANGE_NS, GRID_BARRIER_NS
 from tilesmith.exc import InvalidConfig, InvalidConfigValue, TunableNameConflict
 from tilesmith.ir.ops.control_flow import GridBarrier, GroupBarrier
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.resolution import (
-    EXCHANGE,
-    FORMS,
-    LAST_REDUCES,
-    TWO_PHASES,
-    MultiFormSpec,
-)
+from tilesmith.schedule.resolution import MultiFormSpec
 from tilesmith.schedule.space.fragments import PowerOfTwoFragment
 from tilesmith.targets import parse_target
 
@@ -125,7 +125,7 @@ def test_nobody_is_made_to_have_a_lot_of_memory():
     assert fitting.default_config().get("structure") == LAST_REDUCES
     large = row_product(4096, m=1 << 20, dtype="f32")
     assert large.default_config().get("structure") is None
-    assert {config.get("structure") for config in large.seed_configs()} == {None, *FORMS}
+    assert {config.get("structure") for config in large.seed_configs()} == {None, *PRODUCT_FORMS}
 
 
 def test_products_of_words_are_split_too():
@@ -185,7 +185,7 @@ def test_cpus_take_the_tiles_that_they_know():
 
 def test_searches_see_all_structures():
     spec = row_product()
-    every = {None, *FORMS}
+    every = {None, *PRODUCT_FORMS}
     assert {config.get("structure") for config in spec.seed_configs()} == every
     ranked = spec.ranked_configs(8)
     assert ranked[0].config == spec.default_config()

@@ -10,10 +10,10 @@ import torch
 import tilesmith
 from examples import matmul_layernorm as example
 from tilesmith.backends.cpu.schedule.rules import CpuRules
+from tilesmith.backends.triton.heuristics.shared_rows.parts import LAST_REDUCES, TWO_PHASES
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.numerics.compare import check_against
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.resolution import LAST_REDUCES, TWO_PHASES
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 
@@ -30,6 +30,7 @@ def exact_result(tensors: list[torch.Tensor]) -> torch.Tensor:
 @pytest.fixture(autouse=True)
 def split_on_cpus(tmp_path, monkeypatch):
     monkeypatch.setattr(CpuRules, "has_row_forms", True)
+    monkeypatch.setattr(CpuRules, "row_forms", lambda rules, kernel: RUNNABLE)
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
 
 

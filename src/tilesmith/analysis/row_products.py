@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tilesmith.analysis.effects import alias_group, is_elsewhere, is_pure
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir import axis_roles as forms
 from tilesmith.ir.axis_roles import Role
 from tilesmith.ir.function import Function
@@ -35,20 +36,14 @@ _TELLING = frozenset({Role.KEPT, Role.REPEATED, Role.COMBINED})
 
 
 @dataclass(frozen=True, eq=False)
-class RowProduct:
-    """The parts of a function: what the loop needs from before it, and what comes of its result."""
+class RowSite:
+    """Rows of a known length that a grid has tiles of."""
 
     grid: Grid
-    loop: Loop
-    dot: Dot
-    acc: Value
     num_rows: int
-    before: tuple[Operation, ...]
-    """Ops of the grid that the loop needs."""
-    after: tuple[Operation, ...]
-    """Ops of the grid that its stores need, less the loop; barriers are not among them."""
-    columns: Mapping[Value, int] = field(default_factory=dict[Value, int])
-    """The values before and in the loop that have the axis of columns, and which axis it is."""
+    num_columns: int
+    """The length of a row."""
+    loc: SourceLocation
 
     @property
     def row_block(self) -> str:
@@ -60,12 +55,20 @@ class RowProduct:
         """The first row of a program's tile."""
         return self.grid.body.args[0]
 
-    @property
-    def num_columns(self) -> int:
-        """The length of a row."""
-        size = self.acc.tile.shape[1].constant
-        assert size is not None
-        return size
+
+@dataclass(frozen=True, eq=False)
+class RowProduct(RowSite):
+    """The parts of a function: what the loop needs from before it, and what comes of its result."""
+
+    loop: Loop
+    dot: Dot
+    acc: Value
+    before: tuple[Operation, ...]
+    """Ops of the grid that the loop needs."""
+    after: tuple[Operation, ...]
+    """Ops of the grid that its stores need, less the loop; barriers are not among them."""
+    columns: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    """The values before and in the loop that have the axis of columns, and which axis it is."""
 
 
 def find_row_product(function: Function) -> RowProduct | None:
@@ -87,12 +90,12 @@ def _find_loop(function: Function) -> RowProduct | None:
     grid = next(reversed(function.body.ops), None)
     if not isinstance(grid, Grid) or not all(map(is_pure, function.body.ops[:-1])):
         return None
-    num_rows = _count_rows(function, grid)
+    num_rows = count_rows(function, grid)
     loops = [op for op in grid.body.ops if isinstance(op, Loop)]
     dots = [op for op in walk(grid.body) if isinstance(op, Dot)]
     if num_rows is None or len(loops) != 1 or len(dots) != 1:
         return None
-    if not all(map(_is_allowed, grid.body.ops)):
+    if not all(map(is_followed, grid.body.ops)):
         return None
     site = _collect(grid, loops[0], dots[0], num_rows)
     return site if site and _has_whole_rows(site.acc.tile.shape, grid) else None
@@ -113,14 +116,16 @@ def _collect(grid: Grid, loop: Loop, dot: Dot, num_rows: int) -> RowProduct | No
     inside = (*before, *loop.body.ops)
     if len(results) != 1 or dot not in loop.body.ops:
         return None
-    if any(isinstance(op, (Store, Loop)) or not _is_allowed(op) for op in inside):
+    if any(isinstance(op, (Store, Loop)) or not is_followed(op) for op in inside):
         return None
     stores = [op for op in after if isinstance(op, Store)]
-    needed = _needed((*before, *after), stores)
-    return RowProduct(grid, loop, dot, results[0], num_rows, _needed(before, [loop]), needed)
+    needed = needed_by((*before, *after), stores)
+    length = next((dim.constant or 0 for dim in reversed(results[0].tile.shape)), 0)
+    place, ops = (grid, num_rows, length, loop.loc), (needed_by(before, [loop]), needed)
+    return RowProduct(*place, loop, dot, results[0], *ops)
 
 
-def _count_rows(function: Function, grid: Grid) -> int | None:
+def count_rows(function: Function, grid: Grid) -> int | None:
     """The constant end of a grid over tiles of one block from 0 on."""
     if len(grid.blocks) != 1 or not grid.blocks[0]:
         return None
@@ -131,7 +136,8 @@ def _count_rows(function: Function, grid: Grid) -> int | None:
     return int(end.value) or None
 
 
-def _is_allowed(op: Operation) -> bool:
+def is_followed(op: Operation) -> bool:
+    """Whether what an op does to rows and to memory is understood here."""
     if isinstance(op, Elementwise) and op.fn == _RANDOM:
         return False
     # Nothing in a combination of two elements knows about tiles.
@@ -139,7 +145,7 @@ def _is_allowed(op: Operation) -> bool:
     return is_known and not is_elsewhere(op)
 
 
-def _needed(ops: tuple[Operation, ...], roots: Sequence[Operation]) -> tuple[Operation, ...]:
+def needed_by(ops: tuple[Operation, ...], roots: Sequence[Operation]) -> tuple[Operation, ...]:
     """The ops that the roots use, directly or not, and those roots that are among them."""
     wanted = set(values_used_by(roots))
     kept: list[Operation] = []

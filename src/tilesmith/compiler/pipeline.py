@@ -197,11 +197,11 @@ STANDARD = Stage(
 
 STRUCTURE = Stage(
     "STRUCTURE",
-    "Once for each structure that configs may name: rows of a product split over programs.",
+    "Once for each structure that configs may name: rows split over programs.",
     (
         step(
             _split_rows,
-            "A product whose rows are reduced runs in the two steps that the config names.",
+            "Rows that are reduced, of a product or loaded, are shared as the config names it.",
         ),
         rewrite(eliminate_dead_code, "What is exchanged is not computed again.", cleanup=True),
         rewrite(

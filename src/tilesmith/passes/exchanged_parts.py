@@ -13,13 +13,9 @@ from dataclasses import replace
 
 from typing_extensions import override
 
-from tilesmith.analysis.row_exchange import (
-    DerivedReduction,
-    RowExchange,
-    SumForm,
-    plan_exchange_stages,
-)
-from tilesmith.analysis.row_products import RowProduct
+from tilesmith.analysis.row_exchange import DerivedReduction, SumForm
+from tilesmith.analysis.row_products import RowProduct, RowSite
+from tilesmith.analysis.shared_rows.stages import RowExchange, plan_exchange_stages
 from tilesmith.dtypes import I32, DType
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation
@@ -60,20 +56,25 @@ def exchange_parts(function: Function, site: RowProduct) -> Function | None:
     plan = plan_exchange_stages(site)
     if plan is None or site.num_columns > MOST_COLUMNS:
         return None
-    return _Exchange(function, site, plan).run()
+    is_wide = site.dot.lhs.tile.dtype.itemsize > 2
+    least = LEAST_TILE_OF_WORDS if is_wide else LEAST_TILE
+    return Exchange(function, site, plan, room_for_parts(site, least, MOST_IN_GROUP)).run()
 
 
-class _Exchange(RowSplit):
-    """A grid over tiles, those of a row side by side."""
+def room_for_parts(site: RowSite, least_tile: int, most: int) -> int:
+    """The most tiles of a row, a power of two."""
+    tiles = -(-site.num_columns // least_tile)
+    return min(max(LEAST_PARTS, 1 << (tiles - 1).bit_length()), most)
 
-    def __init__(self, function: Function, site: RowProduct, plan: RowExchange) -> None:
-        ops = (*plan.before, site.loop, *(op for stage in plan.stages for op in stage))
+
+class Exchange(RowSplit):
+    """A grid over tiles, those of a row side by side; ``lanes`` is the room for their parts."""
+
+    def __init__(self, function: Function, site: RowSite, plan: RowExchange, lanes: int) -> None:
+        ops = (*plan.before, *(op for stage in plan.stages for op in stage))
         super().__init__(function, site, ops, plan.columns)
         self.plan = plan
-        is_wide = site.dot.lhs.tile.dtype.itemsize > 2
-        tiles = -(-site.num_columns // (LEAST_TILE_OF_WORDS if is_wide else LEAST_TILE))
-        self.lanes = min(max(LEAST_PARTS, 1 << (tiles - 1).bit_length()), MOST_IN_GROUP)
-        """Room for parts: the most tiles of a row, a power of two."""
+        self.lanes = lanes
         kinds = {op: op.kind for stage in plan.exchanged for op in stage}
         kinds |= {op: derived.rule.value for op, derived in plan.derived.items()}
         shape = (self.lanes, site.num_rows)
@@ -89,12 +90,15 @@ class _Exchange(RowSplit):
         grid = self.site.grid
         column, row = self.new_column(), self.site.row_begin.like()
         write.open_region()
-        _Program(self, write, column, row).write()
+        self._write_program(write, column, row)
         write.effect(Yield)
         body = write.close_region((column, row))
         begins, ends = (zero, *grid.begins), (width, *grid.ends)
         blocks = (self.column_block, self.site.row_block)
         write.insert(replace(grid, begins=begins, ends=ends, blocks=blocks, body=body))
+
+    def _write_program(self, write: TileWriter, column: Value, row: Value) -> None:
+        TileProgram(self, write, column, row).write()
 
     @override
     def _new_blocks(self, slot: int) -> tuple[Block, ...]:
@@ -108,10 +112,10 @@ class _Exchange(RowSplit):
         return (*parts, made_at_launch(self.counts, "zeros", device))
 
 
-class _Program:
+class TileProgram:
     """Writes the body of the grid: what one program does with its tile."""
 
-    def __init__(self, form: _Exchange, write: TileWriter, column: Value, row: Value) -> None:
+    def __init__(self, form: Exchange, write: TileWriter, column: Value, row: Value) -> None:
         self._form = form
         self._plan = form.plan
         self._column = column
@@ -121,21 +125,24 @@ class _Program:
         self._all_parts: dict[Reduce, Value] = {}
 
     def write(self) -> None:
-        site = self._form.site
-        self._insert((*self._plan.before, site.loop))
-        rows = self._write.tile_index(self._row, site.row_block)
-        parts = _PanelParts(self._write, self._form, self._column, rows)
+        """All stages, with an exchange between two."""
+        self._insert(self._plan.before)
+        parts = self._panel_parts()
         for number, stage in enumerate(self._plan.stages):
             for op in stage:
                 self._write_op(op, parts)
             if number < len(self._plan.exchanged):
                 self._exchange_sums(number, parts)
 
+    def _panel_parts(self) -> PanelParts:
+        rows = self._write.tile_index(self._row, self._form.site.row_block)
+        return PanelParts(self._write, self._form, self._column, rows)
+
     def _insert(self, ops: tuple[Operation, ...]) -> None:
         for op in self._copy.write(ops):
             self._write.insert(op)
 
-    def _write_op(self, op: Operation, parts: _PanelParts) -> None:
+    def _write_op(self, op: Operation, parts: PanelParts) -> None:
         derived = self._plan.derived.get(op) if isinstance(op, Reduce) else None
         if derived is not None:
             anchor = self._copy.values[derived.anchor]
@@ -159,21 +166,30 @@ class _Program:
             mask = self._write.apply("and", mask, store.mask)
         return replace(store, mask=mask)
 
-    def _exchange_sums(self, number: int, parts: _PanelParts) -> None:
+    def _exchange_sums(self, number: int, parts: PanelParts) -> None:
         """Exchange the parts of one stage's reductions; their results are then of whole rows."""
-        values, memory = self._copy.values, self._form.parts_of
+        self._leave_parts(number, parts)
+        self._wait(number, parts.num_parts)
+        self._collect_parts(number, parts)
+
+    def _derived(self, number: int) -> list[DerivedReduction]:
         direct = self._plan.exchanged[number]
-        derived = [item for item in self._plan.derived.values() if item.base in direct]
-        for op in direct:
+        return [item for item in self._plan.derived.values() if item.base in direct]
+
+    def _leave_parts(self, number: int, parts: PanelParts) -> None:
+        values, memory = self._copy.values, self._form.parts_of
+        for op in self._plan.exchanged[number]:
             parts.leave(memory[op], values[op.result])
-        for item in derived:
+        for item in self._derived(number):
             part = parts.of_tile(item, values[item.x], values[item.base.result])
             parts.leave(memory[item.op], part)
-        self._wait(number, parts.num_parts)
-        for op in (*direct, *(item.op for item in derived)):
-            self._all_parts[op] = parts.collect(memory[op])
+
+    def _collect_parts(self, number: int, parts: PanelParts) -> None:
+        direct = self._plan.exchanged[number]
+        for op in (*direct, *(item.op for item in self._derived(number))):
+            self._all_parts[op] = parts.collect(self._form.parts_of[op])
         for op in direct:
-            values[op.result] = parts.together(op.kind, self._all_parts[op])
+            self._copy.values[op.result] = parts.together(op.kind, self._all_parts[op])
 
     def _wait(self, number: int, num_parts: Value) -> None:
         write, counts, arrivals = self._write, self._form.counts, num_parts
@@ -182,10 +198,10 @@ class _Program:
         self._write.effect(GroupBarrier, counts=counts, place=self._row, arrivals=arrivals)
 
 
-class _PanelParts:
+class PanelParts:
     """Writes what becomes of the parts in the program of one tile, by its rows and first column."""
 
-    def __init__(self, write: TileWriter, form: _Exchange, column: Value, rows: Value) -> None:
+    def __init__(self, write: TileWriter, form: RowSplit, column: Value, rows: Value) -> None:
         self._write = write
         self._column = column
         self._rows = rows
@@ -230,6 +246,7 @@ class _PanelParts:
         return self._write.create(Load, kind, tensor=memory, mask=mask, indices=indices)
 
     def together(self, kind: str, all_parts: Value) -> Value:
+        """The reduction of whole rows."""
         identity = ReduceKind(kind).identity(all_parts.tile.dtype)
         return self._write.reduce(self._held(all_parts, identity), 0, kind)
 

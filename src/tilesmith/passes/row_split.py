@@ -1,4 +1,4 @@
-"""What all forms of a product with reduced rows share: tiles of columns, made parameters."""
+"""What all forms of kernels with split rows share: tiles of columns, made parameters, counts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilesmith.analysis.row_products import RowProduct
+from tilesmith.analysis.row_products import RowSite
 from tilesmith.dtypes import I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import If, Yield
 from tilesmith.ir.ops.indexing import Arange, TileIndex
+from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, TensorType, Type, Value, scalar
@@ -50,7 +52,7 @@ class RowSplit:
     def __init__(
         self,
         function: Function,
-        site: RowProduct,
+        site: RowSite,
         ops: Sequence[Operation],
         columns: Mapping[Value, int],
     ) -> None:
@@ -60,6 +62,7 @@ class RowSplit:
         symbols = (*function.blocks, *function.sizes)
         taken = {item.name for item in symbols} | {p.value.name for p in function.parameters}
         self._taken = taken
+        self.lanes = 0  # room for parts of each row, where there are any
         self.column_block = self.fresh("columns")
         self.row_index = site.row_begin.tile
         inside = walk(Region((), tuple(ops)))
@@ -71,7 +74,7 @@ class RowSplit:
 
     def run(self) -> Function:
         """The function in this form."""
-        loc = self.site.loop.loc
+        loc = self.site.loc
         write = TileWriter(lambda: loc)
         for op in self._function.body.ops[:-1]:
             write.insert(op)
@@ -109,7 +112,7 @@ class RowSplit:
         """A tensor of its own, dense."""
         strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
         kind = TensorType(dtype, shape, strides, alias=-1, wide=prod(shape) > I32.highest)
-        return Value(kind, self.fresh(name), self.site.loop.loc)
+        return Value(kind, self.fresh(name), self.site.loc)
 
     def copy_columns(self, write: TileWriter, row: Value, column: Value) -> CopiedOps:
         """A writer of ops over the tile that begins at a row and a column."""
@@ -133,7 +136,26 @@ class RowSplit:
 
     def new_column(self) -> Value:
         """The first column of a tile."""
-        return Value(self.column_index, f"{self.column_block}_begin", self.site.loop.loc)
+        return Value(self.column_index, f"{self.column_block}_begin", self.site.loc)
+
+    def if_last(
+        self, write: TileWriter, counts: Value, row: Value, emit: Callable[[], None]
+    ) -> None:
+        """What the last of the programs does that come here with tiles of the same rows."""
+        count = scalar(I32)
+        update = {"kind": "add", "order": "acq_rel", "value": write.full(count, 1)}
+        before = write.create(Atomic, count, tensor=counts, indices=(row,), **update)
+        before.name = "before"
+        end = write.full(count, self.site.num_columns - 1)
+        others = write.apply("floordiv", end, write.size_of(count, self.column_block))
+        is_last = write.apply("eq", before, others)
+        write.open_region()
+        emit()
+        write.effect(Yield)
+        then = write.close_region()
+        write.open_region()
+        write.effect(Yield)
+        write.effect(If, condition=is_last, then=then, otherwise=write.close_region())
 
     def _parameters(self) -> tuple[Parameter, ...]:
         old = self._function.parameters

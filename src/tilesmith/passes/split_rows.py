@@ -18,13 +18,14 @@ from tilesmith.analysis.row_products import RowProduct, find_row_product
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, Yield
+from tilesmith.ir.ops.control_flow import GridBarrier, Loop, Yield
 from tilesmith.ir.ops.indexing import Arange, TileIndex
-from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.types import Dim, Type, Value, scalar
+from tilesmith.ir.types import Dim, Type, Value
 from tilesmith.passes.exchanged_parts import exchange_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
+from tilesmith.passes.shared_rows.parts import exchange_loaded, reduce_by_last
 
 
 class Form(Enum):
@@ -36,6 +37,8 @@ class Form(Enum):
     """Of the programs that multiplied a panel's tiles, the last."""
     EXCHANGE = "exchange"
     """Each program its own tile; those of a panel wait for each other's parts of sums."""
+    PARTS = "row_parts"
+    """Of the programs that reduced parts of a panel's rows, the last."""
 
 
 def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
@@ -74,9 +77,11 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     For the exchange see ``exchanged_parts.py``. Blocks that were there keep their slots; those of
     columns and rows come after them. Masks, slots and the order of accesses are those of before.
     """
+    if form is Form.PARTS:
+        return reduce_by_last(function)
     site = find_row_product(function)
     if site is None:
-        return None
+        return exchange_loaded(function) if form is Form.EXCHANGE else None
     if form is Form.EXCHANGE:
         return exchange_parts(function, site)
     return (_InPhases if form is Form.PHASES else _ByLast)(function, site).run()
@@ -90,14 +95,14 @@ class _ThroughMemory(RowSplit):
 
     def __init__(self, function: Function, site: RowProduct) -> None:
         super().__init__(function, site, (*site.before, site.loop), site.columns)
-        self.row_block = self.fresh("rows")
+        self._product, self.row_block = site, self.fresh("rows")
         shape = (site.num_rows, site.num_columns)
         self._scratch = self.memory("row_scratch", site.acc.tile.dtype, shape)
 
     @override
     def _emit(self, write: TileWriter, zero: Value, width: Value) -> None:
         """A grid over tiles of rows and columns: the loop over one tile, its result stored."""
-        site = self.site
+        site = self._product
         row, column = site.row_begin.like(), self.new_column()
         write.open_region()
         copy = self.copy_columns(write, row, column)
@@ -119,7 +124,7 @@ class _ThroughMemory(RowSplit):
 
     def _rows(self, write: TileWriter) -> Region:
         """The accumulator loaded, and what came after the loop; of the first row."""
-        site = self.site
+        site = self._product
         row = Value(self.row_index, f"{self.row_block}_begin", site.row_begin.loc)
         write.open_region()
         line = self.column_index.with_shape((site.acc.tile.shape[1],))
@@ -175,24 +180,11 @@ class _ByLast(_ThroughMemory):
 
     @override
     def _finish(self, write: TileWriter, row: Value) -> None:
-        count = scalar(I32)
-        update = {"kind": "add", "order": "acq_rel", "value": write.full(count, 1)}
-        before = write.create(Atomic, count, tensor=self._counts, indices=(row,), **update)
-        before.name = "before"
-        end = write.full(count, self.site.num_columns - 1)
-        others = write.apply("floordiv", end, write.size_of(count, self.column_block))
-        is_last = write.apply("eq", before, others)
-        write.open_region()
-        self._emit_panel_rows(write, row)
-        write.effect(Yield)
-        then = write.close_region()
-        write.open_region()
-        write.effect(Yield)
-        write.effect(If, condition=is_last, then=then, otherwise=write.close_region())
+        self.if_last(write, self._counts, row, lambda: self._emit_panel_rows(write, row))
 
     def _emit_panel_rows(self, write: TileWriter, row: Value) -> None:
         """The second step for the rows of a tile that begins at one."""
-        site = self.site
+        site = self._product
         end = write.apply("add", row, write.size_of(self.row_index, site.row_block))
         last = write.apply("minimum", end, site.grid.ends[0])
         body, blocks = self._rows(write), (self.row_block,)

@@ -1,8 +1,8 @@
 """What a Config stands for: one of the forms that a kernel has, and the Schedule of a function.
 
-Products whose rows are reduced can have their rows split: ``structure="two_phases"``,
-``"last_reduces"`` or ``"exchange"`` in a Config says so, and it then has the keys and lengths of
-that form of the function. Without the key it is about the function as it is.
+Rows that are reduced can be split over programs: ``structure="exchange"``, ``"row_parts"`` and, for
+those of products, ``"two_phases"`` and ``"last_reduces"`` in a Config say so, and it then has the
+keys and lengths of that form of the function. Without the key it is about the function as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from tilesmith.exc import InvalidConfigValue
 from tilesmith.ir.function import Function
-from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, Grid, Loop
+from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.schedule.config import KEYS_BY_NAME, STRUCTURE, Config, is_persistent
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
@@ -36,7 +36,6 @@ from tilesmith.schedule.space.sizes import dot_minimums, pad_constants
 from tilesmith.schedule.space.slots import Entries, entry_of, is_flattened, is_static
 from tilesmith.schedule.spec import ConfigSpec, Given, RankedConfig
 
-TWO_PHASES, LAST_REDUCES, EXCHANGE = FORMS = ("two_phases", "last_reduces", "exchange")
 MOST_SCRATCH = 4 << 30
 """Bytes that a kernel may take without being asked to."""
 OTHER_SHARE = 0.25
@@ -76,11 +75,7 @@ class MultiFormSpec(ConfigSpec):
             name: ConfigSpec(self.function, rules, self.tunables, allow_warp_specialize=allowed)
             for name, rules in self.rules.other_ways(self.kernel).items()
         }
-        if not self.rules.has_row_forms or self.facts.epilogue is None:
-            return ways
-        # Programs that wait must leave room for those they wait for.
-        has_room = self.target.num_sms >= LEAST_SMS_FOR_GROUPS
-        names = [name for name in FORMS if name != EXCHANGE or has_room]
+        names = self.rules.row_forms(self.kernel)
         split = {name: self._split(self.function, name) for name in names}
         return ways | {
             name: ConfigSpec(form, self.rules, self.tunables, allow_warp_specialize=allowed)

@@ -148,7 +148,7 @@ class ScheduleRules:
     """Keys whose values ``emit`` finds in ``Schedule.backend_options``, unless they are 0."""
     model_type = KernelModel
     has_row_forms = False
-    """Whether rows of products that are reduced may be split over programs (``structure=``)."""
+    """Whether rows that are reduced may be split over programs (``structure=``)."""
     form = ""
     """The ``structure`` that these rules are of, where it is another way to run the function."""
 
@@ -222,6 +222,10 @@ class ScheduleRules:
     def may_be_first_form(self, name: str, facts: Facts) -> bool:
         """Whether a form of the kernel may be its default."""
         return True
+
+    def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
+        """Names of forms in which programs share the rows of a kernel."""
+        return ()
 
     def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
         """Why a kernel cannot run in other ways that kernels like it can, by their names."""

@@ -7,9 +7,14 @@ import torch
 
 from examples.matmul_layernorm import matmul_layernorm
 from tilesmith.backends.triton.build import Pointer
+from tilesmith.backends.triton.heuristics.shared_rows.parts import (
+    EXCHANGE,
+    LAST_REDUCES,
+    PRODUCT_FORMS,
+    TWO_PHASES,
+)
 from tilesmith.lab.workload.capture import capture
 from tilesmith.schedule.config import Config
-from tilesmith.schedule.resolution import EXCHANGE, FORMS, LAST_REDUCES, TWO_PHASES
 from tilesmith.store.outcome import Verdict
 from tilesmith.tune.jobs import Program
 from tilesmith.tune.runner.build import build_program, launch_arguments
@@ -20,7 +25,7 @@ WHOLE_ROWS = {"row_scratch": 256 * 512}
 PARTS = {"row_sum_parts": 256 * 4, "row_squares_parts": 256 * 4}
 
 
-@pytest.mark.parametrize("structure", FORMS)
+@pytest.mark.parametrize("structure", PRODUCT_FORMS)
 def test_candidates_of_all_structures_are_built(structure, tmp_path, monkeypatch):
     monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path))
     shapes = ((256, 128), (128, 512), (512,), (512,))

@@ -7,14 +7,14 @@ import pytest
 from tests.schedule import programs
 from tests.specs import form_spec
 from tests.tune.search.landscapes import Landscape, run, space_of
-from tilesmith.schedule.resolution import FORMS
+from tilesmith.backends.triton.heuristics.shared_rows.parts import PRODUCT_FORMS
 from tilesmith.targets import parse_target
 from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours, structure_of
 from tilesmith.tune.search.methods import METHODS, make_method
 
 SPEC = form_spec(programs.matmul_row_norm(131072, 2048, 512), parse_target("cuda:90"))
 MODEL = Landscape(lambda config: SPEC.predict(config).total_ms, noise=0.0, failures=0.0)
-SPLIT = tuple(FORMS)
+SPLIT = tuple(PRODUCT_FORMS)
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"FiniteSearch"}))

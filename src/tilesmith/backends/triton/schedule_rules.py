@@ -17,12 +17,12 @@ from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, s
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
+from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
-from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
@@ -161,6 +161,7 @@ def _variants(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
 
 
 HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...] = (
+    ("rows that programs share", shared_rows.shared_rows_seeds),
     ("product whose programs exchange sums", several_grids.exchange_seeds),
     ("product of a panel, then its rows", several_grids.panel_seeds),
     ("matmul with reduction epilogue", chained_matmul.reduction_epilogue_seeds),
@@ -185,7 +186,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(RoleOffers):
+class TritonRules(RoleOffers, shared_rows.RowForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
@@ -228,15 +229,3 @@ class TritonRules(RoleOffers):
     @override
     def variants(self, kernel: TargetedKernel, seed: Seed) -> Iterable[Seed]:
         return _variants(kernel, seed) if isinstance(seed, GpuSeed) else ()
-
-    @override
-    def may_be_first_form(self, name: str, facts: Facts) -> bool:
-        """An exchange may be a default where it was seen to run and to gain.
-
-        That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
-        """
-        if name != "exchange":
-            return super().may_be_first_form(name, facts)
-        products = facts.matmuls
-        is_known = all(f.itemsize == (2 if f.uses_tensor_cores else 4) for f in products)
-        return self.target.kind == "cuda" and is_known

@@ -21,7 +21,8 @@ class MicroKernel:
             distance given at run time.
         operand: LLVM element that distances in the left operand count.
         uses_tiles: whether operands are pairs of bf16 that go through tile registers.
-        uses_bytes: whether operands are four bytes, those of the left one shifted by 128.
+        uses_bytes: whether operands are four bytes, those of the right one shifted by 128; what
+            that adds too much lies behind each left panel.
         fetches_ahead: whether the next right panel is brought to the second cache meanwhile.
     """
 
@@ -63,8 +64,6 @@ class BlockColumn(NamedTuple):
     ahead_step: Register
 
 
-_SHIFTS = -0x7F7F7F80
-"""Four bytes of 128 each, as a number of 32 bits."""
 _ROW_BYTES = 64
 _FIRST_LEFT = 4
 _FIRST_RIGHT = 6
@@ -107,14 +106,13 @@ class _Emitter:
     def emit(self) -> None:
         builder, kernel, column = self.builder, self.kernel, self.column
         down = builder.multiply(column.out_stride, index(kernel.block.rows))
-        starts = self._starts()
 
         def block(number: Register, state: tuple[Register, ...]) -> list[Register]:
             lhs, out = state
             if kernel.uses_tiles:
                 self._multiply_tiles(lhs, out)
             else:
-                self._write_block(out, self._sum_products(lhs, number, starts))
+                self._write_block(out, self._sum_products(lhs, number))
             lhs = builder.offset(lhs, column.lhs_panel, kernel.operand)
             return [lhs, builder.offset(out, down, kernel.element)]
 
@@ -164,23 +162,17 @@ class _Emitter:
         start = [lhs, self.column.rhs]
         builder.loop(index(0), self.column.depth, index(TILE_ROWS), step, start)
 
-    def _starts(self) -> list[Register]:
-        """What the sums of a row begin with: zero, or what shifted bytes will add too much."""
+    def _starts(self, lhs: Register) -> list[Register]:
+        """What the sums begin with: zero, or what shifted bytes will add too much."""
         builder, block, element = self.builder, self.kernel.block, self.kernel.element
-        zeros = [number(element, 0, block.lanes)] * block.vectors
         if not self.kernel.uses_bytes:
-            return zeros
-
-        def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
-            right, *sums = state
-            shift = number(element, _SHIFTS, block.lanes)
-            vectors = self._load_vectors(right)
-            sums = [_add_byte_products(builder, shift, y, x) for y, x in zip(vectors, sums)]
-            return [builder.offset(right, self.column.rhs_step, self.kernel.operand), *sums]
-
-        start = [self.column.rhs, *zeros]
-        sums = builder.loop(index(0), self.column.depth, index(1), step, start)[1:]
-        return [builder.binary("sub", zero, total) for zero, total in zip(zeros, sums)]
+            return [number(element, 0, block.lanes)] * (block.rows * block.vectors)
+        steps = builder.add(self.column.depth, index(block.lanes - 1))
+        size = builder.multiply(builder.round_down(steps, block.lanes), index(block.packed_rows))
+        last = builder.offset(lhs, size, element)
+        places = [builder.offset(last, index(r), element) for r in range(block.rows)]
+        sums = [builder.splat(builder.load(p, LType(element)), block.lanes) for p in places]
+        return [total for total in sums for _ in range(block.vectors)]
 
     def _load_vectors(self, right: Register) -> list[Register]:
         builder, block, operand = self.builder, self.kernel.block, self.kernel.operand
@@ -190,15 +182,13 @@ class _Emitter:
         ]
         return [builder.load(place, kind) for place in places]
 
-    def _sum_products(
-        self, lhs: Register, number_of_panel: Register, starts: list[Register]
-    ) -> tuple[Register, ...]:
+    def _sum_products(self, lhs: Register, number_of_panel: Register) -> tuple[Register, ...]:
         builder, kernel, column = self.builder, self.kernel, self.column
         block, operand = kernel.block, kernel.operand
         row = index(1) if kernel.is_packed else column.lhs_row
         forward = index(block.packed_rows if kernel.is_packed else 1)
         places = [builder.multiply(row, index(r)) for r in range(block.rows)]
-        multiply_add = _add_byte_products if kernel.uses_bytes else _multiply_add
+        multiply_add = add_byte_products if kernel.uses_bytes else _multiply_add
 
         def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
             left, right, ahead, *sums = state
@@ -208,7 +198,7 @@ class _Emitter:
                 x = builder.splat(builder.load(place, LType(operand)), block.lanes)
                 for v, y in enumerate(vectors):
                     at = r * block.vectors + v
-                    sums[at] = multiply_add(builder, x, y, sums[at])
+                    sums[at] = multiply_add(builder, y, x, sums[at])
             left = builder.offset(left, forward, operand)
             right = builder.offset(right, column.rhs_step, operand)
             if kernel.fetches_ahead:
@@ -219,7 +209,7 @@ class _Emitter:
         steps = builder.multiply(number_of_panel, column.depth)
         skipped = builder.multiply(steps, column.ahead_step)
         start = [lhs, column.rhs, builder.offset(column.ahead, skipped, "i8")]
-        start += starts * block.rows
+        start += self._starts(lhs)
         return builder.loop(index(0), column.depth, index(1), step, start)[3:]
 
     def _write_block(self, out: Register, sums: Sequence[Register]) -> None:
@@ -253,7 +243,7 @@ def _move_tile(
     builder.call_void(f"llvm.x86.{intrinsic}", number("i8", tile), place, row_bytes)
 
 
-def _add_byte_products(builder: Builder, x: Register, y: Register, total: Register) -> Register:
+def add_byte_products(builder: Builder, x: Register, y: Register, total: Register) -> Register:
     """Adds four products of bytes to each lane; those of ``x`` have no sign."""
     assert total.lanes == 16
     return builder.call("llvm.x86.avx512.vpdpbusd.512", total.type, total, x, y)

@@ -24,8 +24,8 @@ _TILE_DEPTH = 32
 _MOST_TILE_DEPTH = 512
 _TILE_LHS_BYTES = 1024 * 1024
 _MOST_BYTE_DEPTH = 1024
-BYTES = 4
-"""Steps along k that a packed element of a byte product holds."""
+BYTES, BYTES_RATE = 4, 1
+"""Steps along k that a packed element of a byte product holds; products in a cycle of a Zen 4."""
 
 
 class Order(Enum):
@@ -64,6 +64,8 @@ class Packing:
         keeps_rows: whether panels are ``[k / lanes][width][lanes]``, each row a piece of a row of
             the operand, instead of ``[k][width]``.
         is_shifted: whether int8 are packed as bytes without sign, greater by 128.
+        has_sums: whether behind each panel lies what shifted bytes of the other operand add too
+            much: -128 times the sums along k.
     """
 
     source: DType
@@ -74,6 +76,7 @@ class Packing:
     group: int = 1
     keeps_rows: bool = False
     is_shifted: bool = False
+    has_sums: bool = False
 
     @property
     def loaded(self) -> str:
@@ -90,6 +93,7 @@ class Packing:
         """Part of function names."""
         kinds = f"{self.source}_{self.dtype}" if self.group == 1 else f"{self.source}x{self.group}"
         form = "_rows" if self.keeps_rows else "_shifted" if self.is_shifted else ""
+        form += "_summed" if self.has_sums else ""
         return f"{kinds}_{self.used}in{self.width}x{self.lanes}{form}"
 
     def steps(self, builder: Builder, depth: Register) -> Register:
@@ -100,7 +104,8 @@ class Packing:
 
     def panel_size(self, builder: Builder, depth: Register) -> Register:
         """Elements of one panel."""
-        return builder.multiply(self.whole_vectors(builder, depth), index(self.width))
+        rows = builder.add(self.whole_vectors(builder, depth), index(int(self.has_sums)))
+        return builder.multiply(rows, index(self.width))
 
     def whole_vectors(self, builder: Builder, depth: Register) -> Register:
         """Rows of a panel: transposition writes whole vectors along k."""
@@ -109,7 +114,7 @@ class Packing:
 
     def count_elements(self, depth: int, majors: int) -> int:
         """Elements of all panels."""
-        steps = shapes.round_up(-(-depth // self.group), self.lanes)
+        steps = shapes.round_up(-(-depth // self.group), self.lanes) + self.has_sums
         return -(-majors // self.used) * self.width * steps
 
 
@@ -197,14 +202,14 @@ def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) 
 
 
 def _plan_bytes(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
-    """Left bytes without sign times right ones with it, as the instruction wants them."""
+    """Right bytes without sign times left ones with it, as the instruction wants them."""
     m, n, _ = problem.bounds
-    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel)
+    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel, rate=BYTES_RATE)
     depth = _depth(problem, _MOST_BYTE_DEPTH)
     rows = _LHS_BYTES // (shapes.round_up(depth, BYTES) * block.packed_rows)
-    panels = Packing(rhs.dtype, I32, block.columns, block.columns, block.lanes, group=BYTES)
-    sides = {"source": lhs.dtype, "width": block.packed_rows, "used": block.rows}
-    packed = replace(panels, **sides, is_shifted=True)
+    packed = Packing(lhs.dtype, I32, block.packed_rows, block.rows, block.lanes, group=BYTES)
+    panels = replace(packed, source=rhs.dtype, width=block.columns, used=block.columns)
+    packed, panels = replace(packed, has_sums=True), replace(panels, is_shifted=True)
     orders, partial = _orders(lhs, rhs), _partial(problem, block)
     rows, count = _whole_blocks(m, rows, block), 0 if rhs.panel else _count_panels(n, block)
     reads = False, rhs.panel > 0

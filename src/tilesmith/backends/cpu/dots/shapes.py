@@ -83,10 +83,10 @@ class RegisterBlock:
         """Rows of a packed left panel: whole vectors."""
         return round_up(self.rows, self.lanes)
 
-    def cycles(self) -> float:
+    def cycles(self, rate: int) -> float:
         """Estimated cycles for one step along k: arithmetic, loads or latency, and the loop."""
         loads = self.rows + self.vectors
-        return max(self.rows * self.vectors / 2, 0.6 * loads, 4.0) + 0.45
+        return max(self.rows * self.vectors / rate, 0.6 * loads, 4.0) + 0.45
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -105,10 +105,12 @@ def register_block(
     bounds: tuple[int | None, int | None],
     most_rows: int = MAX_ROWS,
     panel: int = 0,
+    rate: int = 2,
 ) -> RegisterBlock:
     """The cheapest block for a result of at most that many rows and columns.
 
-    It has as many columns as a ``panel`` where the right operand was packed before.
+    It has as many columns as a ``panel`` where the right operand was packed before. ``rate`` is how
+    many multiply-adds of vectors a cycle takes.
     """
     rows, columns = bounds
     width = vector_lanes(lanes, dtype)
@@ -127,7 +129,7 @@ def register_block(
     def cost(block: RegisterBlock) -> tuple[float, int]:
         tall = -(-(rows or _MANY) // block.rows)
         wide = -(-(columns or _MANY) // block.columns)
-        return tall * wide * block.cycles(), block.rows * block.vectors
+        return tall * wide * block.cycles(rate), block.rows * block.vectors
 
     return min(candidates, key=cost)
 

@@ -225,7 +225,8 @@ class _Finder:
         block = self._block(dot)
         dtypes = load.tensor.tensor.dtype, dot.result.tile.dtype.computed
         group = BYTES if multiplies_bytes(dot, self._schedule.target) else 1
-        packing = Packing(*dtypes, block.columns, block.columns, block.lanes, group)
+        sizes = block.columns, block.columns, block.lanes
+        packing = Packing(*dtypes, *sizes, group, is_shifted=group == BYTES)
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
         if not all(map(self._is_whole, origins, limits, (group, packing.width))):
             return None

@@ -14,6 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.heuristics.shared_rows.parts import is_counted
 from tilesmith.backends.triton.model.costs import (
     Numbering,
     ProductModel,
@@ -50,8 +51,8 @@ EXCHANGE_NS = 2600.0
 """Until all programs of a panel have come: their parts to the shared cache, a count, and back."""
 GRID_BARRIER_NS = 3000.0
 """Until all programs of a launch have come, the clearing of their counter included."""
-CLEARING_NS = 1000.0
-"""Of memory that a launch clears first."""
+CLEARING_NS, COUNTING_NS = 1000.0, 800.0
+"""Of memory that a launch clears first; until the last of several programs knows that it is it."""
 DESCRIPTOR_LATENCY_NS = 150.0
 UNHIDDEN = 0.35
 """Of the shorter of two kinds of work in one program that could overlap."""
@@ -140,6 +141,7 @@ class GpuModel(KernelModel):
         parts = [self._grid(work, case) for work in self._work.grids]
         # What a launch takes besides what its programs do.
         waits = GRID_BARRIER_NS * self._work.num_barriers + CLEARING_NS * self._work.num_cleared
+        waits += COUNTING_NS * is_counted(self.kernel)
         launch_ms = (self.device.launch_ns + waits) / 1e6
         if not parts:
             return Prediction(launch_ms, 0.0, 0.0, 0.0, limiter="the launch")

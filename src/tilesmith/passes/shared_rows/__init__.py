@@ -1,0 +1,1 @@
+"""Rows that are loaded, and reduced by several programs each."""
