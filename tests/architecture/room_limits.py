@@ -12,7 +12,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_250),
     "tilesmith/backends/triton/heuristics/measured": (2, 284),
-    "tilesmith/backends/triton/savings": (3, 215),
+    "tilesmith/backends/triton/savings": (3, 217),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (16, 3_423),
     "tilesmith/bench": (18, 4_000),
@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 92_722,
+    "lines in src": 92_724,
     "files in src": 497,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
