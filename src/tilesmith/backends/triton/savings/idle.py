@@ -57,19 +57,21 @@ def _still_axes(op: Load) -> tuple[int, ...]:
 
 def _only_stored(value: Value, users: Users) -> bool:
     """Whether lanes of a value go to memory by stores of these very lanes, and nowhere else."""
-    pending, seen = [value], set[Operation]()
+    reached, pending = {value}, [value]
     while pending:
         value = pending.pop()
         for op in users.get(value, []):
-            if isinstance(op, Store):
-                if op.value is not value or list(op.operand_values()).count(value) > 1:
-                    return False
-            elif not isinstance(op, (Elementwise, Cast)):
+            if not _is_lane_by_lane(op, value):
                 return False
-            elif op not in seen:
-                seen.add(op)
-                pending.append(op.result)
+            pending += set(op.results) - reached
+            reached.update(op.results)
     return True
+
+
+def _is_lane_by_lane(op: Operation, value: Value) -> bool:
+    if isinstance(op, Store):
+        return op.value is value and list(op.operand_values()).count(value) == 1
+    return isinstance(op, (Elementwise, Cast))
 
 
 LEAST_RATIO = 2.0
