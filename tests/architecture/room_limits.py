@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 68),
     "tilesmith/disk": (4, 296),
-    "tilesmith/dispatch": (6, 620),
+    "tilesmith/dispatch": (6, 629),
     "tilesmith/export": (5, 1_129),
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/host_calls": (2, 277),
@@ -60,7 +60,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 93_596,
+    "lines in src": 93_605,
     "files in src": 504,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -103,8 +103,6 @@ def test_features_are_sizes_that_differ() -> None:
 class Model:
     """A tuner whose times follow from the number of rows: no process, no clock."""
 
-    takes_stored = False
-
     def __init__(self, listeners: Sequence[Any]) -> None:
         self._listeners = listeners
 

@@ -11,21 +11,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tilesmith.exc as errors
 from tilesmith.dispatch.cover import Timings, choose_configs, cover_logs, geomean_loss
 from tilesmith.dispatch.decision import Features, Node, decided_logs, grow, leaves
 from tilesmith.dispatch.decision_file import file_name, file_text
 from tilesmith.jit.kernel import Kernel
-from tilesmith.jit.tuner import Tuner, TuneRequest
+from tilesmith.jit.tuner import TuneRequest
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import describe_arguments
 from tilesmith.store.outcome import Outcome
 from tilesmith.targets import Target
 from tilesmith.tune.listener import History, Listener
 
-MakeTuner = Callable[[Sequence[Listener]], Tuner]
+
+class Searcher(Protocol):
+    """The part of a tuner that is needed here."""
+
+    def tune(self, bound: Any, args: tuple[Any, ...], request: TuneRequest) -> Config | None:
+        """Search."""
+        ...
+
+
+MakeTuner = Callable[[Sequence[Listener]], Searcher]
 """Makes a tuner that tells listeners of its searches."""
 LEAVES_PER_CONFIG = 2
 
