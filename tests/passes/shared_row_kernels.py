@@ -96,6 +96,33 @@ def decayed(x: torch.Tensor) -> torch.Tensor:
 
 
 @STATIC
+def weighted_by_number(x: torch.Tensor) -> torch.Tensor:
+    """Tiles count by their number."""
+    m, n = x.size()
+    out = x.new_empty([m])
+    for tile_m in hl.tile(m):
+        total = hl.zeros([tile_m], dtype=torch.float32)
+        for tile_n in hl.tile(n):
+            total = total + x[tile_m, tile_n].sum(-1) * tile_n.id
+        out[tile_m] = total
+    return out
+
+
+@STATIC
+def counted_tiles(x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Atomics and a branch, but nobody waits for the last: two axes of a plain grid."""
+    m, n = x.size()
+    out = torch.empty_like(x)
+    for tile_m, tile_n in hl.tile([m, n]):
+        old = hl.atomic_add(counts, [0], 1)
+        row = x[tile_m, tile_n]
+        if old == 0:
+            row = row * 2
+        out[tile_m, tile_n] = row - row.amax(-1, keepdim=True)
+    return out
+
+
+@STATIC
 def in_place(x: torch.Tensor) -> torch.Tensor:
     """Overwrites what neighbours still read."""
     for tile_m in hl.tile(x.size(0)):

@@ -228,6 +228,7 @@ NEVER_BY_LAST: dict[str, tuple[Any, tuple[Any, ...]]] = {
         kernels.running_total,
         kernels.last_turn_wins,
         kernels.decayed,
+        kernels.weighted_by_number,
         kernels.in_place,
         kernels.largest,
         sum_columns,

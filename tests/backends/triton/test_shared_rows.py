@@ -13,8 +13,10 @@ from examples.layer_norm import layer_norm_fwd
 from examples.long_sum import long_sum_manual
 from examples.softmax import softmax
 from examples.sum import sum_rows
+from tests.passes.shared_row_kernels import counted_tiles
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.backends.triton.heuristics.shared_rows.parts import is_counted, shared_rows_seeds
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 
@@ -120,6 +122,13 @@ def test_many_rows_or_short_ones_have_one_form() -> None:
     for shape in ((4096, 128256), (8, 2047)):
         assert set(bind(sum_rows, empty(*shape)).config_spec.forms()) == {""}
     assert set(bind(sum_rows, empty(8, 2048)).config_spec.forms()) == {"", "row_parts", "exchange"}
+
+
+def test_other_kernels_with_counts_are_not_taken_for_shared_rows() -> None:
+    bound = bind(counted_tiles, empty(4096, 4096), empty(1, dtype=torch.int32))
+    assert not is_counted(bound.config_spec.kernel)
+    assert not shared_rows_seeds(bound.config_spec.kernel)
+    assert is_counted(bind(sum_rows, empty(8, 4096)).config_spec.forms()["row_parts"].kernel)
 
 
 def test_programs_wait_for_each_other_on_nvidia_devices_only() -> None:

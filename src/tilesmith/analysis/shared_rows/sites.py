@@ -21,7 +21,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
+from tilesmith.ir.ops.indexing import BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
@@ -256,6 +256,9 @@ def _keeps_order(loop: Loop, ops: Sequence[Operation]) -> bool:
         return False
     stores = [op for op in inside if isinstance(op, Store)]
     everything = (*ops, *inside)
+    # Numbers of tiles count from 0 on only if parts are made of whole ones.
+    if any(isinstance(op, BlockSize) and op.block == loop.blocks[0] for op in everything):
+        return False
     is_kept = keeps_memory(everything, [op for op in everything if isinstance(op, Store)])
     return is_kept and all(_has_own_place(op, loop) for op in stores)
 

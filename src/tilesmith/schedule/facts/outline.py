@@ -282,13 +282,13 @@ def counted_loops(outline: FunctionOutline) -> dict[int, str]:
     """Loops in such branches, by identity, with the block whose tiles are counted."""
     found: dict[int, str] = {}
     for branch in outline.ops(If):
-        block = _counted_block(outline, branch.condition)
+        block = counted_block(outline, branch.condition)
         if block:
             found.update((id(op), block) for op in branch.then.ops if isinstance(op, Loop))
     return found
 
 
-def _counted_block(outline: FunctionOutline, condition: Value) -> str:
+def counted_block(outline: FunctionOutline, condition: Value) -> str:
     """Of ``atomic_add(counts, 1) == last // block``."""
     test = outline.definitions.get(condition)
     if not isinstance(test, Elementwise) or test.fn != "eq":

@@ -10,6 +10,7 @@ from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, If
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.fact_set import Facts
+from tilesmith.schedule.facts.outline import counted_block
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
 
@@ -103,5 +104,6 @@ def _seed(kernel: TargetedKernel, blocks: dict[str, int], part: int) -> GpuSeed:
 
 
 def is_counted(kernel: TargetedKernel) -> bool:
-    """Whether the last of several programs does more than the others."""
-    return bool(kernel.outline.atomics and kernel.outline.ops(If))
+    """Whether the last of the programs that share a tile does more than the others."""
+    outline = kernel.outline
+    return any(counted_block(outline, branch.condition) for branch in outline.ops(If))
