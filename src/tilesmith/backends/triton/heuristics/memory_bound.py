@@ -69,6 +69,7 @@ def _row_tiles(kernel: TargetedKernel, fact: ReductionFact, width: int) -> dict[
     own, walked = _own_and_walked(kernel, fact)
     held = width * _slab(kernel, fact)
     rows = max(1, min(_num_rows(kernel, own, width), HELD_ELEMENTS // held))
+    rows = measured.rows_of_steps(rows) if is_serial(kernel) else rows
     room = max(1, LOOP_TILE_ELEMENTS // width)
     if own and walked:
         rows = min(rows, power_of_2_floor(room**0.5))
