@@ -19,6 +19,7 @@ from tilesmith.backends.triton.build import LaunchArgument, Pointer, build_kerne
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.interpreter.torch_dtypes import to_torch
 
+
 def defaults() -> list[Any]:
     return [
         pytest.param(port, is_static, id=f"{port}-{'static' if is_static else 'dynamic'}")

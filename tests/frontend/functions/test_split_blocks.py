@@ -31,6 +31,17 @@ def test_a_block_is_split_where_no_tile_is_partial(block):
     assert "tl.reshape(" in text
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length", [64, 192, 4096])
+def test_a_default_splits_its_blocks(length, backend):
+    """Neither a block of one, as GPUs had it, nor one that leaves a partial tile."""
+    x = torch.randn(length)
+    bound = helion.kernel(sums_of_pairs.fn, backend=backend).bind((x,))
+    torch.testing.assert_close(bound(x), x.view(-1, 2).sum(-1))
+    text = sums_of_pairs.bind((x,), target="cuda:90").to_triton_code()
+    assert "tl.reshape(" in text
+
+
 def test_a_partial_tile_is_not_split():
     bound = sums_of_pairs.bind((torch.randn(192),))
     with pytest.raises(ShapeMismatch, match="partial tile"):
