@@ -220,6 +220,11 @@ def test_code_for_another_device_is_not_tuned_here():
         bound.autotune((X, Y))
 
 
+def test_a_search_that_measures_nothing_keeps_to_the_overrides():
+    kernel = make_add(autotune_config_overrides={"cpu_unroll": 2})
+    assert kernel.autotune((X, Y), budget=1e-3)["cpu_unroll"] == 2
+
+
 def test_without_a_budget_nothing_is_searched(searches):
     kernel = make_add()
     assert kernel.autotune((X, Y), budget=0) == kernel.bind((X, Y)).default_config()
