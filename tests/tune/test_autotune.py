@@ -12,13 +12,14 @@ import torch
 import tilesmith
 from tests.tune.kernels import config, make_add
 from tilesmith import exc
-from tilesmith.autotuner import FiniteSearch, from_cache
+from tilesmith.autotuner import BoundSearch, FiniteSearch, from_cache
 from tilesmith.jit.typed.decorators import make_kernel as kernel_without_tuner
 from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings, child_environment
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.autotune import Autotuner
+from tilesmith.tune.search.methods import METHODS
 
 X, Y = torch.randn(777), torch.randn(777)
 QUIET = {"autotune_log_level": 50, "autotune_progress_bar": False}
@@ -320,3 +321,7 @@ def test_a_filter_with_another_answer_is_told_what_to_say():
     kernel = make_add(autotune_progress_bar=False, autotune_config_filter=lambda config: "no")
     with pytest.raises(TypeError, match="autotune_config_filter returned str; expected the Config"):
         kernel.autotune((X, Y), budget=60, method="FiniteSearch", configs=[config(1024), config(8)])
+
+
+def test_every_method_is_a_class_that_autotuner_fn_takes():
+    assert {kind.method for kind in BoundSearch.__subclasses__()} == set(METHODS)
