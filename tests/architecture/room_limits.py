@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 92_503,
+    "lines in src": 92_573,
     "files in src": 494,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -249,13 +249,13 @@ def num_sums(kernel: TargetedKernel) -> int:
     return max(count + (sides in apart & sums) for sides, count in counts.items())
 
 
-def rows_of_steps(rows: int) -> int:
-    """Rows of a program that goes step by step: one or from four on.
+def rows_of_steps(rows: int, *, is_serial: bool) -> int:
+    """Rows of a program; of one that goes step by step, one or from four on.
 
     Triton keeps a carried tile of 128 by 2 in two layouts, in one of which each thread has a whole
     column: 255 registers and more; by 1 it takes 32, by 4 it takes 40.
     """
-    return 1 if rows == 2 else rows
+    return 1 if rows == 2 and is_serial else rows
 
 
 ALONE_CHUNK, ALONE_TILE = 32768, 16384
