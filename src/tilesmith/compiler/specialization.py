@@ -155,17 +155,17 @@ class Specialization:
 
     def default_config(self, target: Target) -> Config:
         """What nobody has chosen; with the kernel's tunables as determinism wants them."""
-        config = self.fitting(self.spec(target).default_config())
+        config = self.fitting(self.spec(target).default_config(), self.spec(target).normalize)
         if not self.settings.deterministic:
             return config
         tunables = self.default.trace.session.tunable_fragments
         return choose_deterministic(config, tunables, self.find_order_dependence)
 
-    def fitting(self, config: Config) -> Config:
+    def fitting(self, config: Config, check: Callable[[Config], Config] = lambda c: c) -> Config:
         """The config with the nearest blocks for which sizes that are computed from them fit."""
         for other in _nearest(config, self.default.trace.session.observed_slots):
             with suppress(BaseError):
-                self.find(other)
+                self.find(check(other))
                 return other
         return config
 
