@@ -15,7 +15,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 
+import tilesmith as helion
+from examples.softmax import softmax
 from tilesmith.setting_rules import AS_DEFAULT, ESSENTIAL, LOG_TOPICS, REFUSED, log_levels
 from tilesmith.settings import (
     Settings,
@@ -141,6 +144,17 @@ def test_persistent_programs_alone_are_an_override():
     both = dataclasses.replace(forced, autotune_config_overrides=given)
     assert search_overrides(both) == given
     assert search_overrides(Settings.from_environment({}, {})) == {}
+
+
+def test_reserved_multiprocessors_are_left_free():
+    def grid(reserved: int) -> str:
+        kernel = helion.kernel(softmax.fn, persistent_reserved_sms=reserved)
+        bound = kernel.bind((torch.empty(4096, 64),), target="cuda:90")
+        text = bound.to_triton_code({"block_sizes": [4], "pid_type": "persistent_blocked"})
+        return next(line for line in text.splitlines() if "grid = " in line)
+
+    assert "num_sms - 16" not in grid(0)
+    assert "num_sms - 16" in grid(16)
 
 
 @pytest.mark.parametrize("given", [None, False, "0"])

@@ -288,6 +288,24 @@ class RandomSearch(BoundSearch):
     method = "RandomSearch"
 
 
+class LFBOPatternSearch(BoundSearch):
+    """Helion's name: ``ModelFirstSearch``, and a line that says so."""
+
+    method = "LFBOPatternSearch"
+
+
+class LFBOTreeSearch(BoundSearch):
+    """As ``LFBOPatternSearch``."""
+
+    method = "LFBOTreeSearch"
+
+
+class DESurrogateHybrid(BoundSearch):
+    """As ``LFBOPatternSearch``."""
+
+    method = "DESurrogateHybrid"
+
+
 class FiniteSearch(BoundSearch):
     """The Configs of ``configs=[...]``."""
 
@@ -339,8 +357,8 @@ def tune_shapes(
 
 
 __all__ = [
-    "BooleanFragment", "DifferentialEvolutionSearch", "EnumFragment", "FiniteSearch",
-    "IntegerFragment", "ListOf", "ModelFirstSearch", "PatternSearch", "PermutationFragment",
-    "PowerOfTwoFragment", "RandomSearch", "autotune", "from_cache",
-    "tune_shapes",
+    "BooleanFragment", "DESurrogateHybrid", "DifferentialEvolutionSearch", "EnumFragment",
+    "FiniteSearch", "IntegerFragment", "LFBOPatternSearch", "LFBOTreeSearch", "ListOf",
+    "ModelFirstSearch", "PatternSearch", "PermutationFragment", "PowerOfTwoFragment",
+    "RandomSearch", "autotune", "from_cache", "tune_shapes",
 ]  # fmt: skip

@@ -222,8 +222,6 @@ LOGS = Rule(
 )
 REFUSED = {
     "distributed": "there are no kernels over several devices",
-    "triton_do_not_specialize": "integers are always specialised, by their width and by whether "
-    "16 divides them; static_shapes=False leaves sizes and strides variable",
     "torch_compile_fusion": "torch.compile calls a kernel as it is and fuses nothing into it",
     "autotune_with_torch_compile_fusion": "torch.compile fuses nothing into a kernel",
     "autotune_cache": "winners are kept in the files of cache_dir only, and count for the same "

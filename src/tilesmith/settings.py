@@ -85,6 +85,7 @@ class Settings:
     distributed: bool = _setting(False, rules.FLAG)
     allow_warp_specialize: bool = _setting(True, rules.FLAG)
     triton_do_not_specialize: bool = _setting(False, rules.FLAG)
+    """Whether Triton's code is the same for all integers: 1 and multiples of 16 are as others."""
     debug_dtype_asserts: bool = _setting(False, rules.FLAG)
     """As ``verify_passes``: the types of all values are compared with what their ops give."""
     print_output_code: bool = _setting(False, rules.FLAG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import fields
 from functools import cache
 
 import pytest
@@ -10,10 +11,14 @@ import pytest
 from tests.conformance.all_cases import CASES
 from tests.errors.all_mistakes import CASES as MISTAKES
 from tilesmith import language
+from tilesmith.schedule.config import KEYS_BY_NAME, PLURALS
+from tilesmith.setting_rules import REFUSED
+from tilesmith.settings import Settings
 from tools.generate_language_docs import FEATURES, OUTPUT, ROOT, Reference, read_features, render
 
 SECTIONS = read_features(FEATURES.read_text(encoding="utf-8"))
 EVERY = [feature for section in SECTIONS.values() for feature in section]
+SETTING_NAMES = [field.name for field in fields(Settings)]
 NAMES = {
     "case": {case.name for case in CASES},
     "mistake": {f"{topic}-{case.name}" for topic, cases in MISTAKES.items() for case in cases},
@@ -60,3 +65,14 @@ def test_what_does_not_exist_is_noticed():
 def test_every_function_of_the_language_is_on_the_page():
     text = FEATURES.read_text(encoding="utf-8")
     assert not [name for name in language.__all__ if f"hl.{name}`" not in text]
+
+
+def test_every_setting_and_every_key_is_on_the_page():
+    text = FEATURES.read_text(encoding="utf-8")
+    names = [*SETTING_NAMES, *KEYS_BY_NAME, *PLURALS]
+    assert not [name for name in names if f"`{name}`" not in text]
+
+
+def test_what_is_answered_with_a_reason_is_not_said_to_work():
+    answered = [f.text for f in EVERY if f.reason]
+    assert not [name for name in REFUSED if not any(f"`{name}`" in text for text in answered)]

@@ -12,13 +12,14 @@ import torch
 import tilesmith
 from tests.tune.kernels import config, make_add
 from tilesmith import exc
-from tilesmith.autotuner import FiniteSearch, from_cache
+from tilesmith.autotuner import BoundSearch, FiniteSearch, from_cache
 from tilesmith.jit.typed.decorators import make_kernel as kernel_without_tuner
 from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings, child_environment
 from tilesmith.tune.archive import Archive
 from tilesmith.tune.autotune import Autotuner
+from tilesmith.tune.search.methods import METHODS
 
 X, Y = torch.randn(777), torch.randn(777)
 QUIET = {"autotune_log_level": 50, "autotune_progress_bar": False}
@@ -220,6 +221,11 @@ def test_code_for_another_device_is_not_tuned_here():
         bound.autotune((X, Y))
 
 
+def test_a_search_that_measures_nothing_keeps_to_the_overrides():
+    kernel = make_add(autotune_config_overrides={"cpu_unroll": 2})
+    assert kernel.autotune((X, Y), budget=1e-3)["cpu_unroll"] == 2
+
+
 def test_without_a_budget_nothing_is_searched(searches):
     kernel = make_add()
     assert kernel.autotune((X, Y), budget=0) == kernel.bind((X, Y)).default_config()
@@ -315,3 +321,7 @@ def test_a_filter_with_another_answer_is_told_what_to_say():
     kernel = make_add(autotune_progress_bar=False, autotune_config_filter=lambda config: "no")
     with pytest.raises(TypeError, match="autotune_config_filter returned str; expected the Config"):
         kernel.autotune((X, Y), budget=60, method="FiniteSearch", configs=[config(1024), config(8)])
+
+
+def test_every_method_is_a_class_that_autotuner_fn_takes():
+    assert {kind.method for kind in BoundSearch.__subclasses__()} == set(METHODS)

@@ -109,13 +109,13 @@ def _resolve_schedule(state: Lowering) -> Lowering:
         **schedule.backend_options,
         "fast_math": settings.fast_math,
         "output_origin_lines": settings.output_origin_lines,
+        "do_not_specialize": settings.triton_do_not_specialize,
         # A backend with an IR of its own looks at it where passes are looked at.
         "is_verified": is_verified(settings),
     }
     reserved = settings.persistent_reserved_sms
-    return replace(
-        state, schedule=replace(schedule, backend_options=options, reserved_sms=reserved)
-    )
+    schedule = replace(schedule, backend_options=options, reserved_sms=reserved)
+    return replace(state, schedule=schedule)
 
 
 def _squeeze_unit_axes(state: Lowering) -> Lowering:

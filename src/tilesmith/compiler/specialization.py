@@ -6,7 +6,8 @@ A specification belongs to a trace and a target, an artifact also to a config.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice, product
@@ -154,11 +155,19 @@ class Specialization:
 
     def default_config(self, target: Target) -> Config:
         """What nobody has chosen; with the kernel's tunables as determinism wants them."""
-        config = self.spec(target).default_config()
+        config = self.fitting(self.spec(target).default_config(), self.spec(target).normalize)
         if not self.settings.deterministic:
             return config
         tunables = self.default.trace.session.tunable_fragments
         return choose_deterministic(config, tunables, self.find_order_dependence)
+
+    def fitting(self, config: Config, check: Callable[[Config], Config] = lambda c: c) -> Config:
+        """The config with the nearest blocks for which sizes that are computed from them fit."""
+        for other in _nearest(config, self.default.trace.session.observed_slots):
+            with suppress(BaseError):
+                self.find(check(other))
+                return other
+        return config
 
     def find_order_dependence(self, config: Config) -> SharedUpdate | None:
         """The first update whose outcome depends on the order of programs under a config."""
@@ -201,6 +210,14 @@ class Specialization:
         tensors = [p.value for p in trace.function.parameters if p.value.name in names]
         written = {tensor.tensor.alias for tensor in tensors}
         return frozenset(i for i, found in enumerate(trace.argument_aliases) if found & written)
+
+
+def _nearest(config: Config, slots: Collection[int]) -> Iterator[Config]:
+    """The config, then with those blocks half and twice as large, and so on."""
+    for shift in sorted(range(-12, 13), key=abs) if slots else ():
+        scale = [2.0**shift if slot in slots else 1 for slot in range(len(config.block_sizes))]
+        sizes = [max(1, int(size * by)) for size, by in zip(config.block_sizes, scale)]
+        yield config.updated(block_sizes=sizes)
 
 
 def _try_to_trace(request: TraceRequest) -> Trace | None:
@@ -249,14 +266,10 @@ def choose_deterministic(
     config: Config, tunables: dict[str, Fragment], find_update: FindUpdate
 ) -> Config:
     """The Config, with other values of the kernel's own tunables if that makes it deterministic."""
-    if find_update(config) is None:
-        return config
     combinations = product(*map(_values, tunables.values()))
-    for values in islice(combinations, MAX_TRIED):
-        other = config.updated(**dict(zip(tunables, values)))
-        if find_update(other) is None:
-            return other
-    return config
+    tried = islice(combinations, MAX_TRIED)
+    others = (config.updated(**dict(zip(tunables, values))) for values in tried)
+    return next((c for c in (config, *others) if find_update(c) is None), config)
 
 
 def _values(fragment: Fragment) -> list[Any]:
@@ -292,6 +305,5 @@ def _whole(block: Block) -> int:
 
 
 def _can_cover(block: Block) -> bool:
-    if block.fixed is not None or block.extent is None:
-        return False
-    return _whole(block) <= min(MAX_SEARCHED_BLOCK, block.high or MAX_SEARCHED_BLOCK)
+    is_free = block.fixed is None and block.extent is not None
+    return is_free and _whole(block) <= min(MAX_SEARCHED_BLOCK, block.high or MAX_SEARCHED_BLOCK)

@@ -248,7 +248,8 @@ class Executables:
         sizes = whole_tile_sizes(function)
         slots = {b.slot: sizes[b.name] for b in function.blocks if b.slot is not None}
         count = max(slots, default=-1) + 1
-        return Config(block_sizes=[slots.get(slot, 1) for slot in range(count)])
+        whole = Config(block_sizes=[slots.get(slot, 1) for slot in range(count)])
+        return self._specialization.fitting(whole)
 
 
 class Fallback:

@@ -124,7 +124,7 @@ class SearchRun:
             prepare=self._prepare,
             keep=self._keep,
             find_obstacle=make_obstacle_finder(self._spec),
-            default=self._spec.default_config(),
+            default=self._spec.default_config().updated(**search_overrides(options.settings)),
             complexity=lambda config: complexity(config, self._spec),
             roofline_ms=self._roofline_ms,
             disturbed=lambda: workspace.disturbed,

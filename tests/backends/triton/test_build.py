@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import tilesmith as helion
+import tilesmith.language as hl
 from tests.backends.triton.kernels import TARGETS, make, matmul
 from tilesmith.artifacts import load_module, write_module
 from tilesmith.backends.triton.build import (
+    Pointer,
+    build_kernel,
     compile_artifact,
     evaluate_constexprs,
     signature,
@@ -59,6 +64,29 @@ def test_signature_lists_constants_after_parameters():
     }  # fmt: skip
     values = evaluate_constexprs(artifact, parse_target("cuda:90"), {})
     assert values == {"NUM_SMS": 132}
+
+
+def repeated(x: torch.Tensor, times: int) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = x[t] * times
+    return out
+
+
+@pytest.mark.parametrize("is_free", [False, True])
+def test_numbers_are_not_specialised_on_where_a_setting_says_so(is_free: bool):
+    """Else 1 is a constant of the code, and multiples of 16 are known to be such."""
+    kernel = helion.kernel(repeated, static_shapes=False, triton_do_not_specialize=is_free)
+    artifact = kernel.bind((torch.empty(100), 3), target="cuda:90").to_artifact()
+    numbers = [p.name for p in artifact.parameters if not p.is_tensor]
+    jit = "@triton.jit(do_not_specialize=" + repr(numbers)
+    assert (jit in artifact.source) == is_free
+    pointer = Pointer("float32", 0, 1 << 20)
+    for values in ({"x_size_0": 1, "times": 16}, {"x_size_0": 64, "times": 1}):
+        given = {p.name: pointer if p.is_tensor else values[p.name] for p in artifact.parameters}
+        ttir = build_kernel(artifact, given).asm["ttir"]
+        head = next(line for line in ttir.splitlines() if "tt.func public" in line)
+        assert (head.count(": i32 loc") == 2) == is_free
 
 
 def test_module_needs_torch_and_triton_only(tmp_path):

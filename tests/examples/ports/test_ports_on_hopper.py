@@ -19,22 +19,10 @@ from tilesmith.backends.triton.build import LaunchArgument, Pointer, build_kerne
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.interpreter.torch_dtypes import to_torch
 
-SPILLING = {
-    ("fp8_blockwise", False): "the model counts one of two accumulators that are alive at once",
-}
-"""Defaults that spill for a known reason, by port and whether its shapes are static."""
-
 
 def defaults() -> list[Any]:
     return [
-        pytest.param(
-            port,
-            is_static,
-            id=f"{port}-{'static' if is_static else 'dynamic'}",
-            marks=[pytest.mark.xfail(reason=SPILLING[port.name, is_static])]
-            if (port.name, is_static) in SPILLING
-            else [],
-        )
+        pytest.param(port, is_static, id=f"{port}-{'static' if is_static else 'dynamic'}")
         for port in PORTS
         for is_static in (True, False)
     ]

@@ -31,6 +31,17 @@ def test_a_block_is_split_where_no_tile_is_partial(block):
     assert "tl.reshape(" in text
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length", [64, 192, 4096])
+def test_a_default_splits_its_blocks(length, backend):
+    """Neither a block of one, as GPUs had it, nor one that leaves a partial tile."""
+    x = torch.randn(length)
+    bound = helion.kernel(sums_of_pairs.fn, backend=backend).bind((x,))
+    torch.testing.assert_close(bound(x), x.view(-1, 2).sum(-1))
+    text = sums_of_pairs.bind((x,), target="cuda:90").to_triton_code()
+    assert "tl.reshape(" in text
+
+
 def test_a_partial_tile_is_not_split():
     bound = sums_of_pairs.bind((torch.randn(192),))
     with pytest.raises(ShapeMismatch, match="partial tile"):
@@ -100,3 +111,25 @@ def masked(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def test_a_host_tensor_of_booleans_is_no_index():
     with pytest.raises(DataDependentOutputShapeNotSupported):
         masked(torch.randn(8), torch.ones(8, dtype=torch.bool))
+
+
+@helion.kernel
+def halves(x: torch.Tensor) -> torch.Tensor:
+    out = x.new_empty(x.size(0) // 2)
+    block = hl.register_block_size(8, 128)
+    for t in hl.tile(x.size(0), block_size=block):
+        left, right = hl.split(x[t].view(t.block_size // 2, 2))
+        out[t.begin // 2 + hl.arange(t.block_size // 2)] = left + right
+    return out
+
+
+@pytest.mark.parametrize("length", [96, 320])
+def test_a_default_that_is_found_keeps_to_the_bounds(length):
+    """Tiles of 128 would be partial; the next ones that split are within the bounds."""
+    x = torch.randn(length)
+    bound = halves.bind((x,))
+    torch.testing.assert_close(bound(x), x.view(-1, 2).sum(-1))
+    for target in (None, "cuda:90"):
+        (block,) = halves.bind((x,), target=target).default_config().block_sizes
+        assert 8 <= block <= 128
+        assert length % block == 0

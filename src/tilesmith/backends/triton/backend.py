@@ -85,13 +85,14 @@ def emit(
         text, needs, options = emit_roles(function, schedule, RULES, version)
         options |= _fusion(function, schedule, version)
         artifact = _artifact(spelling.Spelling(function, schedule), needs, options)
-        return replace(artifact, source=f"{text}\n\n{_launch_text(artifact)}")
+        text = f"{_decorate(text, artifact, schedule)}\n\n{_launch_text(artifact)}"
+        return replace(artifact, source=text)
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = version
     with emitter.writer.indented():
         program_ids.emit_body(emitter)
     artifact = _artifact(emitter.spelling, emitter.spelling.needs, _options(emitter))
-    return replace(artifact, source=_source(artifact, emitter))
+    return replace(artifact, source=_decorate(_source(artifact, emitter), artifact, schedule))
 
 
 def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str, Any]) -> Artifact:
@@ -215,6 +216,14 @@ def _source(artifact: Artifact, emitter: Emitter) -> str:
     ]
     writer.statement(f"def {artifact.name}", device_parameters, tail=":")
     return f"{writer.text()}{emitter.writer.text()}\n\n{_launch_text(artifact)}"
+
+
+def _decorate(text: str, artifact: Artifact, schedule: Schedule) -> str:
+    """Name the integers that code must not depend on, where a setting asks for it."""
+    numbers = [p.name for p in artifact.parameters if p.dtype[0] in "iu" and not p.is_tensor]
+    listed = ", ".join(f"do_not_specialize{part}={numbers}" for part in ("", "_on_alignment"))
+    named = text.replace(f".jit\ndef {artifact.name}(", f".jit({listed})\ndef {artifact.name}(")
+    return named if numbers and schedule.backend_options.get("do_not_specialize") else text
 
 
 def _device_parameter(parameter: LaunchParameter) -> str:

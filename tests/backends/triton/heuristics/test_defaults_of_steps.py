@@ -12,6 +12,9 @@ import tilesmith.language as hl
 from examples.cross_entropy import cross_entropy
 from examples.kl_div import kl_div
 from examples.ports.cholesky import cholesky
+from examples.ports.conv2d import conv2d
+from examples.ports.fp8_blockwise import FP8, fp8_blockwise
+from examples.ports.gated_delta_rule import gated_delta_rule
 from examples.ports.split_kv_decode import attend_parts, join_parts
 from tilesmith.schedule.spec import ConfigSpec
 
@@ -149,3 +152,28 @@ def test_matrices_of_a_program_fit_its_registers(batch: int, n: int):
     config = default(cholesky.fn, torch.empty(1, n, n).expand(batch, n, n))
     assert config.block_sizes[0] * n * n <= 8192
     assert config.num_warps <= 4
+
+
+def test_a_carried_tile_is_never_two_columns_wide():
+    """Triton gives each thread a whole column of such a tile: it spilled."""
+    q, v = torch.empty(2, 16, 2, 128).bfloat16(), torch.empty(2, 16, 4, 128).bfloat16()
+    rates = torch.empty(2, 16, 4)
+    config = default(gated_delta_rule.fn, q, q, v, rates, rates, static_shapes=False)
+    assert config.block_sizes == [1]
+
+
+def test_a_product_that_is_scaled_before_it_is_added_is_a_second_sum():
+    """Both have 128 registers of each thread in a tile of 128x256: it spilled."""
+    x, w = torch.empty(512, 1024).to(FP8), torch.empty(1024, 1024).to(FP8)
+    config = default(
+        fp8_blockwise.fn, x, w, torch.empty(512, 8), torch.empty(8, 8), static_shapes=False
+    )
+    assert config.block_sizes == [128, 128]
+
+
+@pytest.mark.parametrize(("static_shapes", "warps"), [(True, 4), (False, 8)])
+def test_addresses_of_gathered_operands_are_spread_over_more_warps(static_shapes, warps):
+    """Places that are looked up and multiplied by runtime strides: four warps spilled."""
+    x, weight = torch.empty(2, 128, 28, 28).bfloat16(), torch.empty(128, 128, 3, 3).bfloat16()
+    config = default(conv2d.fn, x, weight, 1, 1, static_shapes=static_shapes)
+    assert config.num_warps == warps

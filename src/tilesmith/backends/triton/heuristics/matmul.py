@@ -8,7 +8,6 @@ two decides, and it is much the same on other GPUs. Long products go through the
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -236,9 +235,6 @@ def _grouping(kernel: TargetedKernel, problem: _Problem, bm: int, bn: int) -> in
 
 def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
     stepped = {block for loop in kernel.outline.loops for block in loop.blocks}
-    # Accumulators of products that run side by side share the registers. A product that another
-    # loop computes again is the same tile.
-    tiles = {(item.m.dim, item.n.dim, item.text) for item in kernel.facts.matmuls}
     return _Problem(
         fact=fact,
         limits=_tile_limits(kernel, fact),
@@ -247,7 +243,7 @@ def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
         m=fact.m.extent_or(4096),
         n=fact.n.extent_or(4096),
         k=fact.k.extent_or(4096),
-        accumulators=max(Counter((m, n) for m, n, _ in tiles).values()),
+        accumulators=measured.num_sums(kernel),
         walked=tuple(block for block in kernel.loop_blocks if block in stepped),
     )
 

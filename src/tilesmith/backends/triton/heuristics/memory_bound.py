@@ -67,8 +67,8 @@ def _row_tiles(kernel: TargetedKernel, fact: ReductionFact, width: int) -> dict[
     rows of the program too, both have as many.
     """
     own, walked = _own_and_walked(kernel, fact)
-    held = width * _slab(kernel, fact)
-    rows = max(1, min(_num_rows(kernel, own, width), HELD_ELEMENTS // held))
+    most = min(_num_rows(kernel, own, width), HELD_ELEMENTS // (width * _slab(kernel, fact)))
+    rows = measured.rows_of_steps(max(1, most), is_serial=is_serial(kernel))
     room = max(1, LOOP_TILE_ELEMENTS // width)
     if own and walked:
         rows = min(rows, power_of_2_floor(room**0.5))

@@ -6,6 +6,7 @@ more than one program: one waits for its operands while another multiplies.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
@@ -18,10 +19,11 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, Value
-from tilesmith.schedule.facts.accesses import VECTOR_BYTES
+from tilesmith.schedule.facts.accesses import VECTOR_BYTES, AccessFact
 from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.facts.products import MatmulFact, ReductionFact
 from tilesmith.schedule.facts.work import TRANSCENDENTAL
@@ -235,10 +237,42 @@ def late_limits(kernel: TargetedKernel) -> dict[str, Any]:
     if all(width >= VECTOR_BYTES for width in widths):
         return {}
     if all(item.widest_vector == 1 for item in operands):
-        return {"max_m": 64, "max_n": 128, "max_k": 64, "max_stages": 4}
+        single = {"max_m": 64, "max_n": 128, "max_k": 64, "max_stages": 4}
+        return {**single, "eight_warps_from": LEAST_AREA} if _has_addresses(operands) else single
     least = 16384 if max(widths) == VECTOR_BYTES else 1 << 20
     limits = {"max_n": 128, "max_k": 64, "max_stages": 3, "eight_warps_from": least}
     return {**limits, "ns_per_side": NS_PER_LATE_SIDE}
+
+
+def _has_addresses(operands: list[AccessFact]) -> bool:
+    """Whether threads hold an address for each element: places looked up, times runtime strides.
+
+    A convolution in tiles of 64x128 spills with four warps; with eight it has 204 registers.
+    """
+    gathered = [item for item in operands if not item.is_rectangle]
+    return any(not isinstance(stride, int) for item in gathered for stride in item.strides)
+
+
+def num_sums(kernel: TargetedKernel) -> int:
+    """How many sums of one tile are alive at once: they share the registers.
+
+    A product that another loop computes again is the same tile. One that is scaled before it is
+    added stands beside the sum that its loop carries.
+    """
+    tiles = {((item.m.dim, item.n.dim), item.text) for item in kernel.facts.matmuls}
+    counts = Counter(sides for sides, _ in tiles)
+    apart = {dot.result.tile.shape[-2:] for dot in kernel.outline.ops(Dot) if dot.acc is None}
+    sums = {v.tile.shape[-2:] for loop in kernel.outline.loops for v in loop.carried}
+    return max(count + (sides in apart & sums) for sides, count in counts.items())
+
+
+def rows_of_steps(rows: int, *, is_serial: bool) -> int:
+    """Rows of a program; of one that goes step by step, one or from four on.
+
+    Triton keeps a carried tile of 128 by 2 in two layouts, in one of which each thread has a whole
+    column: 255 registers and more; by 1 it takes 32, by 4 it takes 40.
+    """
+    return 1 if rows == 2 and is_serial else rows
 
 
 ALONE_CHUNK, ALONE_TILE = 32768, 16384
