@@ -18,7 +18,6 @@ from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
-from tilesmith.backends.triton.heuristics.measured.tiles import longest_first
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.backends.triton.savings.idle import longest_first
@@ -50,8 +49,7 @@ def emit_body(emitter: Emitter) -> None:
             if not isinstance(op, Grid):
                 emitter.op(op)
         if grids:
-            symbols = emitter.schedule.symbols
-            _emit_grids(emitter, longest_first(emitter.function, grids, symbols))
+            _emit_grids(emitter, grids)
 
 
 @dataclass

