@@ -8,13 +8,15 @@ more than that. Results are compared with fp64, and two calls with each other.
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from math import inf
+from multiprocessing import get_context
 from random import Random
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import torch
 
@@ -25,7 +27,7 @@ from tilesmith import Config
 
 FORM = "warp_roles"
 MOST_SECONDS = 60.0
-"""For one process: importing, compiling, running."""
+"""For one process: compiling, running."""
 KINDS_OF_MASK = ("none", "causal", "window", "ahead")
 LARGEST_ERROR = {False: 0.02, True: 0.05}
 """Of a result's norm; scores that are rounded to 16 bits lose more."""
@@ -189,31 +191,43 @@ def report(line: str) -> None:
     sys.stdout.flush()
 
 
+def run_logged(seed: int, log: int) -> None:
+    """Run one seed in this process, which has this end of a file for what it says."""
+    os.dup2(log, sys.stdout.fileno())
+    os.dup2(log, sys.stderr.fileno())
+    report(Draw(seed).run())
+
+
 def run_side_by_side(seconds: float, workers: int, first: int) -> int:
-    """Start a process for each seed until the time is over; how many went wrong."""
-    begin, seed, wrong, done, spent = time.monotonic(), first, 0, 0, 0.0
-    running: dict[subprocess.Popen[str], tuple[int, float]] = {}
+    """Start a process for each seed until the time is over; how many went wrong.
+
+    Processes are copies of this one, which has all imported and never touches the device.
+    """
+    begin, seed, wrong, done, refused = time.monotonic(), first, 0, 0, 0
+    running: dict[Any, tuple[int, float, IO[str]]] = {}
     while running or time.monotonic() - begin < seconds:
         while len(running) < workers and time.monotonic() - begin < seconds:
-            command = [sys.executable, "-m", "tests.device.random_attention", "--one", str(seed)]
-            started = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
-            running[started] = seed, time.monotonic()
+            log = tempfile.TemporaryFile("w+")
+            started = get_context("fork").Process(target=run_logged, args=(seed, log.fileno()))
+            started.start()
+            running[started] = seed, time.monotonic(), log
             seed += 1
-        for process, (number, since) in list(running.items()):
+        for process, (number, since, log) in list(running.items()):
             is_late = time.monotonic() - since > MOST_SECONDS
-            if process.poll() is None and not is_late:
+            if process.is_alive() and not is_late:
                 continue
             process.kill()
-            text = process.communicate()[0]
-            done, spent = done + 1, spent + time.monotonic() - since
-            if is_late or process.returncode:
+            process.join()
+            log.seek(0)
+            text, done = log.read().strip(), done + 1
+            refused += text.startswith("refused")
+            if is_late or process.exitcode:
                 wrong += 1
-                report(f"seed {number}: {'hangs' if is_late else text.strip()[-300:]}")
+                report(f"seed {number}: {'hangs' if is_late else text[-300:]}")
             del running[process]
-        time.sleep(0.05)
-    report(f"{done} kernels, {wrong} wrong, {spent / 60:.1f} minutes of processes")
+        time.sleep(0.02)
+    spent = time.monotonic() - begin
+    report(f"{done} kernels ({refused} refused), {wrong} wrong, {spent:.0f} s; next seed {seed}")
     return wrong
 
 

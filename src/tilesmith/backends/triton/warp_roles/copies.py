@@ -137,6 +137,11 @@ class Buffers:
         self.tiles |= {load: tile for load, tile in found.items() if tile is not None}
 
     @property
+    def has_key_order(self) -> bool:
+        """Whether rows of some tile have an order of their own."""
+        return any(len(tile.block) > len(tile.descriptor.axes) for tile in self.tiles.values())
+
+    @property
     def vectors(self) -> list[Load]:
         """Those that are copied."""
         return [load for load in find_vectors(self.plan) if load in self.tiles]

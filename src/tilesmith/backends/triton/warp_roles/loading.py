@@ -28,6 +28,8 @@ class Shared:
     tiles: Mapping[Load, CopiedTile]
     layouts: Mapping[Value, Layout]
     groups: int
+    has_key_order: bool = False
+    """Whether columns of scores stand for keys in another order."""
 
     def buffer(self, load: Load) -> str:
         """The name of the buffers of a load."""
