@@ -125,7 +125,7 @@ def _inline_asm(
 ) -> Any:
     """What the few instructions that modules spell out do."""
     del constraints, pack
-    if "st.volatile" in text:
+    if "st.volatile" in text or text == "mov.b32 $0, $1;":
         return args[0]
     assert is_pure
     if text.startswith("mov.b32 $0"):

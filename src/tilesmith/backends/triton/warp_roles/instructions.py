@@ -51,6 +51,17 @@ def _unpack_fp8(x, LAYOUT: gl.constexpr):
     whole: gl.constexpr = [x.shape[0], 16 * x.shape[1]]
     return gl.convert_layout(pairs.reshape(whole), LAYOUT)
 ''',
+    "_count": '''
+@gluon.jit
+def _count(TURNS: gl.constexpr):
+    """Turns that the assembler must not know: it would count them in eight bits.
+
+    Of three groups, ptxas 12.8 then lets the last one read wrong tiles.
+    """
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [TURNS], gl.int32, is_pure=False, pack=1
+    )
+''',
     "_hold": '''
 @gluon.jit
 def _hold(x):
