@@ -205,6 +205,11 @@ def run_case(case: Case, device: str = "cuda") -> str:
 
 def check_outputs(case: Case, found: list[torch.Tensor], exact: list[torch.Tensor]) -> None:
     """Weights are rounded to the type of the values before the second product."""
+    if case.kind == "rounded":
+        # Sums in another order round some scores the other way: single numbers may be far off.
+        (result,), (wanted,) = found, exact
+        assert (result.double() - wanted).norm() <= 4e-3 * wanted.norm()
+        return
     for result, wanted in zip(found, exact):
         for begin, end in row_ranges(case):
             check_against(

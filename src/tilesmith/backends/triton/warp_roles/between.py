@@ -13,6 +13,7 @@ from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import ordered_pack_name
+from tilesmith.backends.triton.warp_roles.shortcuts.powers import guard_powers
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import guard_scaled_pairs
 from tilesmith.backends.triton.warp_roles.shortcuts.tangents import guard_bends
 from tilesmith.dtypes import F8E4M3, F32
@@ -64,6 +65,7 @@ class StepFunction:
             guard_slow_ops(emitter, part.ops)
             guard_scaled_pairs(emitter, part.ops, shared.layouts)
             guard_bends(emitter, part.ops, shared.plan.loop.body.ops)
+            guard_powers(emitter, part.ops, shared.plan.loop.body.ops)
         for value in self.inputs:
             name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))
             emitter.bind(value, name)
@@ -133,7 +135,7 @@ class StepFunction:
             return text
         name = pack_name(dtype)
         if rounding is not None and self._shared.has_key_order:
-            name = ordered_pack_name(emitter, source)
+            name = ordered_pack_name(emitter, self._part.ops)
         return f"{emitter.spelling.helper(name)}({text})"
 
     @property

@@ -13,7 +13,7 @@ it, rows are chunks of two by four by two, walked in another order. Positions al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from typing_extensions import override
@@ -25,10 +25,11 @@ from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.backends.triton.warp_roles.order import find_vectors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.dtypes import F8E4M3
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Arange, Mask
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Dim, Value
+from tilesmith.ir.types import Dim
 
 CHUNK = 16
 PARTS = (2, 4, 2)
@@ -40,8 +41,8 @@ _JOINED = """cvt.u32.u16 first, low;
         cvt.u32.u16 next, high;
         shl.b32 next, next, 16;
         or.b32"""
-"""By arithmetic: where both halves are the same constants, ptxas 12.8 merges ``{low, high}`` with a
-register that nothing was written to."""
+"""By arithmetic: where both halves are the same, as those of lanes that are left out, ptxas 12.8
+and 12.9 merge ``{low, high}`` with a register that has something else."""
 _QUADS = """    rows: gl.constexpr = x.shape[0]
     chunks: gl.constexpr = x.shape[1] // 16
     quads = x.reshape([rows, chunks, 2, 4, 2]).permute((0, 1, 3, 2, 4))
@@ -93,21 +94,22 @@ def {name}(x):
 '''
         for name, joined in (
             ("_pack_ordered_fp8", f"{_JOINED} $0, first, next"),
-            ("_pack_powers_fp8", "mov.b32 $0, {low, high}"),
+            ("_pack_whole_fp8", "mov.b32 $0, {low, high}"),
         )
     },
 }
-"""Functions of a module, by name: weights as an operand, for keys in order and in ours; results of
-exponentials are no constants."""
+"""Functions of a module, by name: weights as an operand, for keys in order and in ours, and in
+tiles of which no lane is left out."""
 
 
-def ordered_pack_name(emitter: RoleEmitter, weights: Value) -> str:
+def ordered_pack_name(emitter: RoleEmitter, ops: Iterable[Operation]) -> str:
     """The function that rounds weights to fp8 where keys are in this order."""
-    op = emitter.uses.defining.get(weights)
-    while isinstance(op, Mask) and op in emitter.facts.identities:
-        op = emitter.uses.defining.get(op.x)
-    is_power = isinstance(op, Elementwise) and op.function.is_transcendental
-    return "_pack_powers_fp8" if is_power else "_pack_ordered_fp8"
+    is_selected = any(
+        (isinstance(op, Elementwise) and op.fn == "where")
+        or (isinstance(op, Mask) and op not in emitter.facts.identities)
+        for op in ops
+    )
+    return "_pack_ordered_fp8" if is_selected else "_pack_whole_fp8"
 
 
 def in_key_order(lanes: Expr) -> Expr:
