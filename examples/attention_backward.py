@@ -196,8 +196,8 @@ def attention_backward(
 
 
 def side_by_side(
-    first: Callable[[], Any], second: Callable[[], Any], device: torch.device
-) -> tuple[Any, Any]:
+    first: Callable[[], torch.Tensor], second: Callable[[], Any], device: torch.device
+) -> tuple[torch.Tensor, Any]:
     """Both results. On a GPU the last programs of one fill what the first of the other leave."""
     if device.type != "cuda":
         return first(), second()
@@ -207,6 +207,8 @@ def side_by_side(
         found = first()
     other = second()
     here.wait_stream(aside)
+    # It was made in memory of the other stream, which must not have it back too early.
+    found.record_stream(here)
     return found, other
 
 

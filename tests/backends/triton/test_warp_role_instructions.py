@@ -18,12 +18,12 @@ from tests.backends.triton.test_warp_role_simulation import check, config
 from tests.backends.triton.warp_role_modules import emit
 from tests.device.warp_role_cases import KERNELS, Case, make_args
 from tilesmith.backends.triton.warp_roles.rules import FORM
+from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import (
     PAIR_FUNCTIONS,
     in_both_halves,
     split_factor,
 )
-from tilesmith.backends.triton.warp_roles.shortcuts.tangents import TANGENT_FUNCTIONS
 from tilesmith.exc import InvalidConfig
 from tilesmith.numerics.compare import check_against
 

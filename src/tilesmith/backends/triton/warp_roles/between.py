@@ -12,10 +12,9 @@ from tilesmith.backends.triton.warp_roles.instructions import guard_slow_ops, is
 from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
+from tilesmith.backends.triton.warp_roles.shortcuts.exponents import guard_bends, guard_powers
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import ordered_pack_name
-from tilesmith.backends.triton.warp_roles.shortcuts.powers import guard_powers
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import guard_scaled_pairs
-from tilesmith.backends.triton.warp_roles.shortcuts.tangents import guard_bends
 from tilesmith.dtypes import F8E4M3, F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise

@@ -42,13 +42,13 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     SHARED_BYTES,
     WARPS_PER_GROUP,
 )
+from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
     FP8_FUNCTIONS,
     in_key_order,
     reorder_keys,
 )
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import PAIR_FUNCTIONS
-from tilesmith.backends.triton.warp_roles.shortcuts.tangents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.staggered import StaggeredRole, find_parts
 from tilesmith.exc import InternalError
 from tilesmith.ir.function import Function
