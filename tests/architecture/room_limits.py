@@ -14,7 +14,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/heuristics/measured": (2, 284),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (16, 3_423),
-    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 660),
+    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/cli/export": (2, 81),
@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 93_160,
+    "lines in src": ,
     "files in src": 498,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -51,6 +51,31 @@ def test_scores_are_rounded_as_written():
     check(found, rounded_exactly(q, k, v), 129)
 
 
+@tilesmith.kernel(static_shapes=True)
+def exact_peak(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Sums of keys by powers of rounded scores, relative to the largest score that is not."""
+    out = torch.empty_like(q)
+    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)]):
+        peak = hl.full([tile_b, tile_m], -math.inf, dtype=torch.float32)
+        acc = hl.zeros([tile_b, tile_m, q.size(2)], dtype=torch.float32)
+        for tile_n in hl.tile(k.size(1)):
+            keys = k[tile_b, tile_n, :]
+            scores = torch.bmm(q[tile_b, tile_m, :], keys.transpose(1, 2), torch.float32)
+            new_peak = torch.maximum(peak, scores.amax(-1))
+            rounded = scores.to(torch.bfloat16).to(torch.float32)
+            weights = torch.exp2(rounded - new_peak[:, :, None])
+            acc = acc * torch.exp2(peak - new_peak)[:, :, None]
+            acc, peak = torch.baddbmm(acc, weights.to(k.dtype), keys), new_peak
+        out[tile_b, tile_m, :] = acc.to(out.dtype)
+    return out
+
+
+def test_maxima_that_are_not_rounded_stay_exact():
+    text = emit(exact_peak, (HEADS, HEADS), **config(2, "flat"))
+    assert "_through_bf16(" in text
+    assert "_largest_bf16(" not in text
+
+
 ALL_BF16 = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(torch.bfloat16)
 
 

@@ -62,9 +62,10 @@ class StepFunction:
         self.outputs = self._find_outputs()
         if part.is_handed_on:  # turns of two parts were measured without
             guard_slow_ops(emitter, part.ops)
-            guard_scaled_pairs(emitter, part.ops, shared.layouts)
-            guard_bends(emitter, part.ops, shared.plan.loop.body.ops)
-            guard_powers(emitter, part.ops, shared.plan.loop.body.ops)
+            turn = shared.plan.loop.body.ops
+            guard_scaled_pairs(emitter, part.ops, turn, shared.layouts)
+            guard_bends(emitter, part.ops, turn)
+            guard_powers(emitter, part.ops, turn)
         for value in self.inputs:
             name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))
             emitter.bind(value, name)

@@ -23,6 +23,8 @@ from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import call, literal
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import Layout
+from tilesmith.backends.triton.warp_roles.plan import find_users
+from tilesmith.backends.triton.warp_roles.segments import in_single
 from tilesmith.dtypes import BF16, F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -97,10 +99,13 @@ def _largest_bf16(x, LAYOUT: gl.constexpr):
 
 
 def guard_scaled_pairs(
-    emitter: RoleEmitter, ops: Sequence[Operation], layouts: Mapping[Value, Layout]
+    emitter: RoleEmitter,
+    ops: Sequence[Operation],
+    turn: Sequence[Operation],
+    layouts: Mapping[Value, Layout],
 ) -> None:
     """Have tiles that are rounded, scaled and rounded again go through pairs, and their maxima."""
-    defining, users = emitter.uses.defining, _find_users(ops)
+    defining, users = emitter.uses.defining, find_users(turn)
     rounded = {
         _unmasked(op.x, defining) for op in ops if is_rounding(op) and op.result in _widened(ops)
     }
@@ -171,14 +176,6 @@ def _widened(ops: Iterable[Operation]) -> set[Value]:
     return {op.x for op in ops if _is_widening(op)}
 
 
-def _find_users(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
-    users: dict[Value, list[Operation]] = {}
-    for op in ops:
-        for value in op.operand_values():
-            users.setdefault(value, []).append(op)
-    return users
-
-
 def _emit_scaled(emitter: Emitter, op: Cast, source: Value, parts: tuple[float, ...]) -> None:
     name = emitter.spelling.helper("_scaled_bf16" if len(parts) > 1 else "_times_bf16")
     numbers, shape = [literal(in_both_halves(part)) for part in parts], op.result.tile.shape
@@ -200,7 +197,7 @@ def split_factor(factor: float) -> tuple[float, ...] | None:
     """
     if not isfinite(factor) or not 2.0**-64 < factor < 2.0**64:
         return None
-    exact = _in_single(factor)
+    exact = in_single(factor)
     high = _from_bits(_bits(exact) & 0xFFFF0000)
     if high == exact:
         return (high,)
@@ -218,7 +215,7 @@ def _significands() -> range:
 
 def _scales_alike(number: int, exact: float, high: float, low: float) -> bool:
     # Products of two numbers in fp32, and these sums, are exact in Python's.
-    wanted = _in_bf16(_in_single(number * exact))
+    wanted = _in_bf16(in_single(number * exact))
     return wanted == _in_bf16(number * high + _in_bf16(number * low))
 
 
@@ -226,10 +223,6 @@ def _in_bf16(number: float) -> float:
     """Rounded to the nearest number of eight bits, ties to even ones, as Python rounds."""
     fraction, exponent = frexp(number)
     return ldexp(round(fraction * 2**BITS), exponent - BITS)
-
-
-def _in_single(number: float) -> float:
-    return unpack("f", pack("f", number))[0]
 
 
 def _bits(number: float) -> int:
