@@ -19,12 +19,14 @@ from torch.nn.functional import scaled_dot_product_attention
 import tilesmith
 import tilesmith.language as hl
 from examples.attention import LOG2_E, attention, causal_attention, online_softmax_step
+from examples.fp8_attention import FP8, fp8_attention, reference
 
 ROUNDS, RUNS = 8, 3
 FLUSHED_BYTES = 3 << 30
 CHECKED_HEADS = 2
 BACKENDS = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 SHAPES = ((4, 32, 4096, 128), (1, 32, 16384, 128), (8, 32, 4096, 64), (4, 16, 4096, 256))
+FP8_SHAPES = tuple(shape for shape in SHAPES if shape[0] > 1)
 WINDOW, CAP = 1024, 30.0
 
 
@@ -205,6 +207,23 @@ def row(form: Form, shape: tuple[int, ...]) -> str:
     )
 
 
+def fp8_row(shape: tuple[int, ...]) -> str:
+    """One line: fp8, values transposed beforehand, in turns with bf16 of the same shape."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    narrow = [x.flatten(0, 1).to(FP8) for x in (q, k, v.mT.contiguous())]
+    exact = reference(*(x[:CHECKED_HEADS] for x in narrow))
+    wrong = fp8_attention(*narrow)[:CHECKED_HEADS] - exact
+    calls = {"fp8": lambda: fp8_attention(*narrow), "bf16": lambda: attention(q, k, v)}
+    samples = times(calls)
+    (low, ours, high), theirs = quantiles(samples["fp8"], n=4), median(samples["bf16"])
+    size = "x".join(map(str, shape))
+    return (
+        f"| {size} | fp8 | {ours:.3f} ({low:.3f} to {high:.3f}) | {theirs:.3f} our bf16 "
+        f"| {theirs / ours:.3f} | {float(wrong.norm() / exact.norm()):.1e} | |"
+    )
+
+
 def main() -> None:
     """Print the table."""
     print("| shape | kernel | ours ms (middle half) | torch's best | ratio | error | structure |")
@@ -212,6 +231,8 @@ def main() -> None:
     for shape in SHAPES:
         for form in FORMS if shape == SHAPES[0] else FORMS[:2]:
             print(row(form, shape), flush=True)
+    for shape in FP8_SHAPES:
+        print(fp8_row(shape), flush=True)
 
 
 if __name__ == "__main__":

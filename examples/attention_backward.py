@@ -10,6 +10,7 @@ both do not fit into registers at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -185,10 +186,30 @@ def attention_backward(
     inner = row_products(grad_out, out)
     args = grad_out, q, k, v, lse, inner, is_causal
 
-    grad_q = query_gradients(*args)
-    if q.size(-1) <= WIDEST_PAIR:
-        return grad_q, *key_value_gradients(*args)
-    return grad_q, key_gradients(*args), value_gradients(grad_out, q, k, lse, is_causal)
+    def others() -> tuple[torch.Tensor, torch.Tensor]:
+        if q.size(-1) <= WIDEST_PAIR:
+            return key_value_gradients(*args)
+        return key_gradients(*args), value_gradients(grad_out, q, k, lse, is_causal)
+
+    grad_q, (grad_k, grad_v) = side_by_side(lambda: query_gradients(*args), others, q.device)
+    return grad_q, grad_k, grad_v
+
+
+def side_by_side(
+    first: Callable[[], torch.Tensor], second: Callable[[], Any], device: torch.device
+) -> tuple[torch.Tensor, Any]:
+    """Both results. On a GPU the last programs of one fill what the first of the other leave."""
+    if device.type != "cuda":
+        return first(), second()
+    here, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    aside.wait_stream(here)
+    with torch.cuda.stream(aside):
+        found = first()
+    other = second()
+    here.wait_stream(aside)
+    # It was made in memory of the other stream, which must not have it back too early.
+    found.record_stream(here)
+    return found, other
 
 
 class Attention(torch.autograd.Function):

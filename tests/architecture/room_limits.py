@@ -17,6 +17,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/savings": (3, 217),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (16, 3_423),
+    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/cli/dispatch": (3, 183),

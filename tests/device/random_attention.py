@@ -8,11 +8,14 @@ more than that. Results are compared with fp64, and two calls with each other.
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from math import inf
+from multiprocessing import get_context
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -25,10 +28,12 @@ from tilesmith import Config
 
 FORM = "warp_roles"
 MOST_SECONDS = 60.0
-"""For one process: importing, compiling, running."""
+"""For one process: compiling, running."""
 KINDS_OF_MASK = ("none", "causal", "window", "ahead")
-LARGEST_ERROR = {False: 0.02, True: 0.05}
-"""Of a result's norm; scores that are rounded to 16 bits lose more."""
+LARGEST_ERRORS = (0.02, 0.05, 0.05)
+"""Of a result's norm, by how often scores are rounded to 16 bits."""
+LARGEST_FP8_ERROR = 0.08
+FP8 = torch.float8_e4m3fn
 
 
 class Way(NamedTuple):
@@ -41,9 +46,20 @@ class Way(NamedTuple):
     cap: float
     has_bias: bool
     has_slopes: bool
-    is_rounded: bool
+    roundings: int
+    """Of scores to 16 bits: before they are scaled, and after that."""
     is_natural: bool
     """Whether powers are of e instead of 2."""
+    is_fp8: bool
+
+
+def scaled(scores: torch.Tensor, scale: float, narrow: torch.dtype, roundings: int) -> torch.Tensor:
+    """Scores times a factor, each rounded or not."""
+    if roundings:
+        scores = scores.to(narrow)
+    if roundings == 1:
+        scores = scores.to(torch.float32)
+    return (scores * scale).to(torch.float32)
 
 
 @tilesmith.kernel(static_shapes=True)
@@ -58,7 +74,8 @@ def attend(
     """Outputs and the logarithm of each row's sum."""
     heads, m, d = q.size()
     n, head_dim = k.size(1), hl.specialize(d)
-    out = torch.empty_like(q)
+    out = torch.empty_like(q, dtype=torch.float32 if way.is_fp8 else q.dtype)
+    narrow = torch.bfloat16 if way.is_fp8 else q.dtype
     logs = torch.empty([heads, m], dtype=torch.float32, device=q.device)
     unit = 1.0 if way.is_natural else LOG2_E
     scale = unit / head_dim**0.5
@@ -73,9 +90,7 @@ def attend(
         end = tile_m.end if way.mask in ("causal", "window") else n
         for tile_n in hl.tile(begin, end):
             scores = hl.dot(queries, k[shared, tile_n, :].T)
-            if way.is_rounded:
-                scores = scores.to(q.dtype)
-            scores = scores.to(torch.float32) * scale
+            scores = scaled(scores, scale, narrow, way.roundings)
             if way.cap:
                 scores = torch.tanh(scores * (1 / way.cap)) * way.cap
             if way.has_bias:
@@ -142,20 +157,30 @@ class Draw:
             cap=random.choice((0.0, 0.0, 0.0, 20.0)),
             has_bias=random.random() < 0.25,
             has_slopes=random.random() < 0.25,
-            is_rounded=random.random() < 0.25,
+            roundings=random.choice((0, 0, 0, 1, 2)),
             is_natural=random.random() < 0.3,
+            is_fp8=random.random() < 0.15,
         )
 
     def args(self, random: Random, way: Way, device: str) -> tuple[torch.Tensor, ...]:
         torch.manual_seed(self.seed)
         dtype = random.choice((torch.bfloat16, torch.bfloat16, torch.float16))
+        dtype = FP8 if way.is_fp8 else dtype
         heads, d = way.group * random.choice((1, 2, 3)), random.choice((16, 32, 64, 128, 256))
         m = random.choice((64, 100, 128, 129, 191, 256, 333, 577, 1024))
+        # Copied tiles of 8 bits are whole.
+        m = -(-m // 64) * 64 if way.is_fp8 else m
         # Lines of the mask end with the queries, and rows with no key at all have no result.
-        n = m if way.mask != "none" else random.choice((16, 65, 128, 250, 511, 1024, m))
+        n = (
+            m
+            if way.mask != "none" or way.is_fp8
+            else random.choice((16, 65, 128, 250, 511, 1024, m))
+        )
         shapes = ((heads, m, d), (heads // way.group, n, d), (heads // way.group, n, d))
         q, k, v = (torch.randn(shape, device=device).to(dtype) for shape in shapes)
-        bias = torch.randn(heads, m, n, device=device).to(dtype)
+        if way.is_fp8:  # along the sum
+            v = v.view(torch.uint8).mT.contiguous().mT.view(FP8)
+        bias = torch.randn(heads, m, n, device=device).to(torch.bfloat16 if way.is_fp8 else dtype)
         return q, k, v, bias, torch.rand(heads, device=device) / 8
 
     def run(self, device: str = "cuda") -> str:
@@ -180,7 +205,8 @@ class Draw:
         assert all(map(torch.equal, first, again)), f"{config} {way}: calls differ"
         for found, wanted in zip(first, exact(args, way)):
             error = float((found.double() - wanted).norm() / wanted.norm())
-            assert error < LARGEST_ERROR[way.is_rounded], f"{config} {way}: error {error:.1e}"
+            largest = LARGEST_FP8_ERROR if way.is_fp8 else LARGEST_ERRORS[way.roundings]
+            assert error < largest, f"{config} {way}: error {error:.1e}"
 
 
 def report(line: str) -> None:
@@ -189,32 +215,58 @@ def report(line: str) -> None:
     sys.stdout.flush()
 
 
-def run_side_by_side(seconds: float, workers: int, first: int) -> int:
-    """Start a process for each seed until the time is over; how many went wrong."""
-    begin, seed, wrong, done, spent = time.monotonic(), first, 0, 0, 0.0
-    running: dict[subprocess.Popen[str], tuple[int, float]] = {}
+def run_logged(seed: int, log: Path) -> None:
+    """Run one seed in this process, which says everything to a file."""
+    with log.open("w") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    report(Draw(seed).run())
+
+
+@dataclass
+class Tally:
+    """How many kernels were run, and what became of them."""
+
+    done: int = 0
+    refused: int = 0
+    wrong: int = 0
+
+    def count(self, seed: int, text: str, *, is_late: bool, is_wrong: bool) -> None:
+        self.done += 1
+        self.refused += text.startswith("refused")
+        if is_late or is_wrong:
+            self.wrong += 1
+            report(f"seed {seed}: {'hangs' if is_late else text.strip()[-300:]}")
+
+
+def run_side_by_side(seconds: float, workers: int, first: int, folder: Path) -> int:
+    """Start a process for each seed until the time is over; how many went wrong.
+
+    Processes are copies of this one, which has all imported and never touches the device.
+    """
+    begin, seed, tally = time.monotonic(), first, Tally()
+    running: dict[Any, tuple[int, float]] = {}
     while running or time.monotonic() - begin < seconds:
         while len(running) < workers and time.monotonic() - begin < seconds:
-            command = [sys.executable, "-m", "tests.device.random_attention", "--one", str(seed)]
-            started = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
+            log = folder / str(seed)
+            started = get_context("fork").Process(target=run_logged, args=(seed, log))
+            started.start()
             running[started] = seed, time.monotonic()
             seed += 1
         for process, (number, since) in list(running.items()):
             is_late = time.monotonic() - since > MOST_SECONDS
-            if process.poll() is None and not is_late:
+            if process.is_alive() and not is_late:
                 continue
             process.kill()
-            text = process.communicate()[0]
-            done, spent = done + 1, spent + time.monotonic() - since
-            if is_late or process.returncode:
-                wrong += 1
-                report(f"seed {number}: {'hangs' if is_late else text.strip()[-300:]}")
+            process.join()
+            text = (folder / str(number)).read_text()
+            tally.count(number, text, is_late=is_late, is_wrong=bool(process.exitcode))
             del running[process]
-        time.sleep(0.05)
-    report(f"{done} kernels, {wrong} wrong, {spent / 60:.1f} minutes of processes")
-    return wrong
+        time.sleep(0.02)
+    spent = time.monotonic() - begin
+    report(f"{tally.done} kernels, {tally.refused} refused, {tally.wrong} wrong, {spent:.0f} s")
+    report(f"the next seed is {seed}")
+    return tally.wrong
 
 
 def main() -> None:
@@ -229,7 +281,9 @@ def main() -> None:
     if given.one is not None:
         report(Draw(given.one).run(given.device))
     else:
-        sys.exit(bool(run_side_by_side(given.seconds, given.workers, given.first)))
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = run_side_by_side(given.seconds, given.workers, given.first, Path(folder))
+        sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ LENGTH_CASES = [
     *(Case(kind, n, 128) for kind in ("bias", "lse") for n in LENGTHS),
     *(Case(kind, n, d) for kind in ("bias", "lse") for n in (65, 1024) for d in (64, 256)),
     *(Case(kind, n, d) for kind in ("window", "soft cap") for n in (65, 1300) for d in (64, 128)),
+    *(Case("rounded", n, d) for n in (65, 577, 1024) for d in (64, 128)),
     *(Case("fp8", n, d) for n in (64, 80, 1024, 4160) for d in (64, 128, 256)),
     *(Case(kind, 577, 64, heads=1) for kind in ("plain", "causal", "lse")),
 ]

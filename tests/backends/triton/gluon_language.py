@@ -80,6 +80,41 @@ def _pack_fp8(*quads: Tensor) -> Tensor:
     return whole.contiguous().view(torch.int32)
 
 
+def _pack_ordered_fp8(*quads: Tensor) -> Tensor:
+    """Four numbers of a lane, as it holds them."""
+    whole = torch.stack(quads, -1).to(torch.float8_e4m3fn)
+    return whole.contiguous().view(torch.int32).squeeze(-1)
+
+
+def _in_pairs(text: str, args: Sequence[Any], dtype: torch.dtype) -> Tensor:
+    """Rounded to bf16; then, as the text says, times the parts of a factor."""
+    x, *factors = args
+    exact = x.to(torch.bfloat16 if "bf16x2" in text else torch.float16)
+    parts = [
+        torch.tensor(factor & 0xFFFF).to(torch.int16).view(torch.bfloat16) for factor in factors
+    ]
+    if parts:
+        low = (exact.float() * parts[1].float()).bfloat16().double() if parts[1:] else 0.0
+        exact = _round_once(exact.double() * parts[0].double() + low)
+    return exact.to(dtype)
+
+
+def _round_once(x: Tensor) -> Tensor:
+    """To eight bits: torch would round to fp32 before."""
+    fraction, exponent = torch.frexp(x)
+    return torch.where(x.isfinite(), torch.ldexp(torch.round(fraction * 256), exponent - 8), x)
+
+
+def _largest_of_pairs(text: str, args: Sequence[Tensor], dtype: Any) -> Any:
+    """What a maximum over packed pairs is made of."""
+    if "max.NaN" in text:
+        a, b = (torch.stack(_unpack(arg, [torch.bfloat16] * 2)) for arg in args)
+        return _pack(*torch.maximum(a, b))
+    if len(args) == 2:
+        return _pack(*(arg.to(torch.bfloat16) for arg in args))
+    return tuple(half.to(dtype[0]) for half in _unpack(args[0], [torch.bfloat16] * 2))
+
+
 def unpack_fp8(pairs: Tensor, *_: Any) -> Tensor:
     """What was packed."""
     return pairs.contiguous().view(torch.float8_e4m3fn).flatten(1)
@@ -90,7 +125,7 @@ def _inline_asm(
 ) -> Any:
     """What the few instructions that modules spell out do."""
     del constraints, pack
-    if "st.volatile" in text:
+    if "st.volatile" in text or text == "mov.b32 $0, $1;":
         return args[0]
     assert is_pure
     if text.startswith("mov.b32 $0"):
@@ -98,13 +133,17 @@ def _inline_asm(
     if text.startswith("mov.b32 {$0"):
         return _unpack(args[0], dtype)
     if "e4m3x2" in text:
-        return _pack_fp8(*args)
+        return _pack_fp8(*args) if "shfl" in text else _pack_ordered_fp8(*args)
+    is_pair = text.startswith(("max.NaN", "cvt.rn.bf16x2.f32 $0", "shl.b32 $0"))
+    if is_pair and dtype is not torch.bfloat16:
+        return _largest_of_pairs(text, args, dtype)
+    if text.startswith("rcp."):
+        return 1 / args[0]
     if "copysign" in text:
         above, below, signed = args
         return (above / below).clamp(max=1.0).copysign(signed)
-    rounded = args[0].to(torch.bfloat16 if "cvt.rn.bf16x2.f32" in text else torch.float16)
     assert "cvt.rn." in text
-    return rounded.to(dtype)
+    return _in_pairs(text, args, dtype)
 
 
 def nothing(*_: Any, **__: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
-from benchmarks.attention_forward import rounded_scores, sliding_window, soft_cap
+from benchmarks.attention_forward import rounded_scores, sliding_window
 from examples.attention import causal_attention
 from examples.fp8_attention import FP8, fp8_attention
 from examples.fp8_attention import reference as fp8_reference
@@ -18,6 +18,12 @@ from tests.backends.triton.test_warp_role_simulation import check, config
 from tests.backends.triton.warp_role_modules import emit
 from tests.device.warp_role_cases import KERNELS, Case, make_args
 from tilesmith.backends.triton.warp_roles.rules import FORM
+from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import (
+    PAIR_FUNCTIONS,
+    in_both_halves,
+    split_factor,
+)
 from tilesmith.exc import InvalidConfig
 from tilesmith.numerics.compare import check_against
 
@@ -39,9 +45,61 @@ def rounded_exactly(q, k, v):
 def test_scores_are_rounded_as_written():
     q, k, v = make_args(Case("plain", 129, 16), "cpu")
     text = emit(rounded_scores, (q, k, v), **config(2, "flat"))
-    assert "_through_bf16(mul_1)" in text
+    assert "_scaled_bf16(product, " in text
+    assert "_largest_bf16(" in text
     found = Simulation(text)["rounded_scores"](q, k, v)
     check(found, rounded_exactly(q, k, v), 129)
+
+
+@tilesmith.kernel(static_shapes=True)
+def exact_peak(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Sums of keys by powers of rounded scores, relative to the largest score that is not."""
+    out = torch.empty_like(q)
+    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)]):
+        peak = hl.full([tile_b, tile_m], -math.inf, dtype=torch.float32)
+        acc = hl.zeros([tile_b, tile_m, q.size(2)], dtype=torch.float32)
+        for tile_n in hl.tile(k.size(1)):
+            keys = k[tile_b, tile_n, :]
+            scores = torch.bmm(q[tile_b, tile_m, :], keys.transpose(1, 2), torch.float32)
+            new_peak = torch.maximum(peak, scores.amax(-1))
+            rounded = scores.to(torch.bfloat16).to(torch.float32)
+            weights = torch.exp2(rounded - new_peak[:, :, None])
+            acc = acc * torch.exp2(peak - new_peak)[:, :, None]
+            acc, peak = torch.baddbmm(acc, weights.to(k.dtype), keys), new_peak
+        out[tile_b, tile_m, :] = acc.to(out.dtype)
+    return out
+
+
+def test_maxima_that_are_not_rounded_stay_exact():
+    text = emit(exact_peak, (HEADS, HEADS), **config(2, "flat"))
+    assert "_through_bf16(" in text
+    assert "_largest_bf16(" not in text
+
+
+ALL_BF16 = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(torch.bfloat16)
+
+
+@pytest.mark.parametrize("head_dim", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("unit", [1.0, math.log2(math.e)])
+def test_factors_in_two_parts_scale_every_number_to_the_same_bits(head_dim, unit):
+    scale = unit / math.sqrt(head_dim)
+    parts = split_factor(scale)
+    assert parts is not None
+    names = Simulation("".join(PAIR_FUNCTIONS.values()))
+    words = [in_both_halves(part) for part in parts]
+    found = names["_scaled_bf16" if parts[1:] else "_times_bf16"](ALL_BF16.float(), *words)
+    wanted = (ALL_BF16.float() * scale).bfloat16().float()
+    is_large = (ALL_BF16 == 0) | (ALL_BF16.float().abs() >= 2.0**-100)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    known = is_large & ~wanted.isnan()
+    assert torch.equal(found[known], wanted[known])
+
+
+def test_factors_that_have_no_two_parts_are_left_alone():
+    assert split_factor(0.5) == (0.5,)
+    assert split_factor(1 / math.sqrt(80)) is None
+    assert split_factor(math.inf) is None
+    assert split_factor(-0.1) is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +113,7 @@ def test_other_ways_to_write_it(kind, n, heads):
 
 
 def test_tangents_are_within_eight_units_in_the_last_place():
-    names = Simulation(emit(soft_cap, (HEADS, HEADS, HEADS), **config(2, "flat")))
+    names = Simulation("".join(TANGENT_FUNCTIONS.values()))
     x = torch.cat([torch.linspace(-12, 12, 100_001), torch.logspace(-30, 4, 50_001)])
     x = torch.cat([x, torch.tensor([0.0, -0.0, math.inf, -math.inf])])
     found, wanted = names["_tanh"](x), torch.tanh(x.double())
@@ -65,14 +123,129 @@ def test_tangents_are_within_eight_units_in_the_last_place():
     assert names["_tanh"](torch.tensor([math.nan])).isnan().all()
 
 
+def test_tangents_in_exponents_are_off_by_little():
+    names = Simulation("".join(TANGENT_FUNCTIONS.values()))
+    x = torch.cat([torch.linspace(-40, 40, 100_001), torch.tensor([math.inf, -math.inf, 0.0])])
+    for factor in (1.0, 0.05):
+        found = names["_bend"](x, 2 * factor * math.log2(math.e))
+        assert (found.double() - torch.tanh(x.double() * factor)).abs().max() < 2.0**-22
+        assert found.abs().max() == 1.0
+    assert names["_bend"](torch.tensor([math.nan]), 1.0).isnan().all()
+
+
+@tilesmith.kernel(static_shapes=True)
+def natural(q: torch.Tensor, k: torch.Tensor, way: hl.constexpr) -> torch.Tensor:
+    """Sums of keys by powers of e: of scores, or of how far below the largest they are."""
+    out = torch.empty_like(q)
+    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)]):
+        peak = hl.full([tile_b, tile_m], -math.inf, dtype=torch.float32)
+        acc = hl.zeros([tile_b, tile_m, q.size(2)], dtype=torch.float32)
+        for tile_n in hl.tile(k.size(1)):
+            keys = k[tile_b, tile_n, :]
+            scores = torch.bmm(q[tile_b, tile_m, :], keys.transpose(1, 2), torch.float32)
+            if way == "below":
+                new_peak = torch.maximum(peak, scores.amax(-1))
+                acc = acc * torch.exp(peak - new_peak)[:, :, None]
+                weights, peak = torch.exp(scores - new_peak[:, :, None]), new_peak
+            else:
+                weights = torch.exp(scores)
+            acc = torch.baddbmm(acc, weights.to(k.dtype), keys)
+        out[tile_b, tile_m, :] = acc.to(out.dtype)
+    return out
+
+
+@pytest.mark.parametrize(("way", "is_exact"), [("below", False), ("alone", True)])
+def test_powers_below_a_maximum_are_powers_of_two(way, is_exact):
+    torch.manual_seed(0)
+    q, k = (torch.randn(2, 129, 16).bfloat16() for _ in range(2))
+    text = emit(natural, (q, k, way), **config(2, "flat"))
+    assert ("libdevice.exp(" in text) == is_exact
+    found = Simulation(text)["natural"](q, k, way)
+    scores = q.double() @ k.double().mT
+    if way == "below":
+        scores = scores - scores.amax(-1, keepdim=True)
+    check(found, torch.exp(scores) @ k.double(), 129)
+
+
+@tilesmith.kernel(static_shapes=True)
+def bent(q: torch.Tensor, k: torch.Tensor, way: hl.constexpr) -> torch.Tensor:
+    """Sums of bent scores times keys: of themselves, or of their powers."""
+    out = torch.empty_like(q)
+    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)]):
+        acc = hl.zeros([tile_b, tile_m, q.size(2)], dtype=torch.float32)
+        for tile_n in hl.tile(k.size(1)):
+            keys = k[tile_b, tile_n, :]
+            scores = torch.bmm(q[tile_b, tile_m, :], keys.transpose(1, 2), torch.float32)
+            scores = torch.tanh(scores * 0.01) * (300.0 if way == "steep" else 30.0)
+            if way != "plain":
+                scores = torch.exp(scores - 30.0)
+            acc = torch.baddbmm(acc, scores.to(k.dtype), keys)
+        out[tile_b, tile_m, :] = acc.to(out.dtype)
+    return out
+
+
+@pytest.mark.parametrize(("way", "name"), [("plain", "_tanh"), ("steep", "_tanh"), ("", "_bend")])
+def test_only_exponents_are_bent_by_an_exponential(way, name):
+    other = {"_tanh": "_bend", "_bend": "_tanh"}[name]
+    text = emit(bent, (HEADS, HEADS, way), **config(2, "flat"))
+    assert f"{name}(" in text
+    assert f"{other}(" not in text
+
+
 @pytest.mark.parametrize(("n", "groups"), [(128, 2), (192, 3)])
-def test_fp8(n, groups):
+@pytest.mark.parametrize("layout", ["heads first", "rows first"])
+def test_fp8(n, groups, layout):
+    """Keys lie in their own order where the copy engine has axes for it, else lanes exchange."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, n, 32).to(FP8) for _ in range(3))
+    if layout == "rows first":
+        k = k.view(torch.uint8).transpose(0, 1).contiguous().transpose(0, 1).view(FP8)
     args = (q, k, v.transpose(1, 2).contiguous())
     options = {"block_sizes": [64 * groups, 64], "num_warps": 4 * groups, "num_stages": 3}
-    found = Simulation(emit(fp8_attention, args, **options))["fp8_attention"](*args)
+    text = emit(fp8_attention, args, **options)
+    assert ("shfl.sync" in text) == (layout == "rows first")
+    assert ("_pack_whole_fp8" in text) == (layout == "heads first")
+    found = Simulation(text)["fp8_attention"](*args)
     check_against(found, fp8_reference(*args), reduction_length=n, intermediate=FP8)
+
+
+@tilesmith.kernel(static_shapes=True)
+def causal_fp8(q: torch.Tensor, k: torch.Tensor, v_t: torch.Tensor, slope: float) -> torch.Tensor:
+    """Scores fall with the distance of a key, and those of later keys are left out."""
+    out = torch.empty(q.size(), dtype=torch.float32, device=q.device)
+    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)], block_size=[1, None]):
+        head = tile_b.begin
+        peak = hl.full([tile_m], -math.inf, dtype=torch.float32)
+        total = hl.zeros([tile_m], dtype=torch.float32)
+        acc, queries = hl.zeros([tile_m, q.size(2)], dtype=torch.float32), q[head, tile_m, :]
+        for tile_n in hl.tile(k.size(1)):
+            behind = tile_m.index[:, None] - tile_n.index[None, :]
+            scores = hl.dot(queries, k[head, tile_n, :].T) * 0.1
+            scores = torch.where(behind >= 0, scores - slope * behind.to(torch.float32), -math.inf)
+            new_peak = torch.maximum(peak, scores.amax(-1))
+            weights = torch.exp2(scores - new_peak[:, None])
+            shrink = torch.exp2(peak - new_peak)
+            total = total * shrink + weights.sum(-1)
+            acc = hl.dot(weights.to(FP8), v_t[head, :, tile_n].T, acc=acc * shrink[:, None])
+            peak = new_peak
+        out[head, tile_m, :] = acc / total[:, None]
+    return out
+
+
+def test_positions_follow_the_order_of_keys():
+    torch.manual_seed(0)
+    n, slope = 256, 0.125
+    q, k, v = (torch.randn(2, n, 32).to(FP8) for _ in range(3))
+    args = (q, k, v.transpose(1, 2).contiguous(), slope)
+    text = emit(causal_fp8, args, block_sizes=[128, 64], num_warps=8)
+    # Lanes that are left out are alike, which ptxas gets wrong where halves are put together.
+    assert "= _pack_ordered_fp8(" in text or "_pack_ordered_fp8(weights" in text
+    assert "mov.b32 $0, {low, high}" not in text
+    found = Simulation(text)["causal_fp8"](*args)
+    behind = torch.arange(n)[:, None] - torch.arange(n)[None, :]
+    scores = (q.double() @ k.double().mT * 0.1 - slope * behind) * math.log(2)
+    weights = torch.softmax(scores.masked_fill(behind < 0, -math.inf), -1)
+    check_against(found, weights @ v.double(), reduction_length=n, intermediate=FP8)
 
 
 def test_fp8_has_whole_tiles():

@@ -78,6 +78,14 @@ def test_what_a_config_may_not_say(name, changed, words):
     assert "expected" in str(caught.value)
 
 
+@pytest.mark.parametrize(("groups", "turns"), [(2, "turns = 10"), (3, "turns = _count(10)")])
+def test_the_assembler_does_not_count_the_turns_of_three_groups(groups, turns):
+    # On an H200 the third group read wrong tiles, or none at all, where it did.
+    sizes = {"block_sizes": [1, 64 * groups, 64], "num_warps": 4 * groups, "num_stages": 3}
+    config = tilesmith.Config.from_dict({**sizes, "pid_type": "flat", "structure": FORM})
+    assert bind("plain").to_triton_code(config, target="cuda:90").count(turns) == 2
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_random_configs_build(name):
     bound = bind(name)

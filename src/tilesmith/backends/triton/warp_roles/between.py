@@ -12,13 +12,16 @@ from tilesmith.backends.triton.warp_roles.instructions import guard_slow_ops, is
 from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
+from tilesmith.backends.triton.warp_roles.shortcuts.exponents import guard_bends, guard_powers
+from tilesmith.backends.triton.warp_roles.shortcuts.key_order import ordered_pack_name
+from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import guard_scaled_pairs
 from tilesmith.dtypes import F8E4M3, F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.types import Dim, Value
 
-MOST_HELD_GROUPS = 2
+MOST_HELD_GROUPS, MOST_HELD_COLUMNS = 2, 64
 PRODUCTS_PER_CYCLE = 16
 """Of the matrix units, for each lane of a group."""
 
@@ -59,6 +62,10 @@ class StepFunction:
         self.outputs = self._find_outputs()
         if part.is_handed_on:  # turns of two parts were measured without
             guard_slow_ops(emitter, part.ops)
+            turn = shared.plan.loop.body.ops
+            guard_scaled_pairs(emitter, part.ops, turn, shared.layouts)
+            guard_bends(emitter, part.ops, turn)
+            guard_powers(emitter, part.ops, turn)
         for value in self.inputs:
             name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))
             emitter.bind(value, name)
@@ -126,17 +133,23 @@ class StepFunction:
         text = str(emitter.in_layout(source, self._shared.layouts.get(source)))
         if value not in self.packed:
             return text
-        return f"{emitter.spelling.helper(pack_name(dtype))}({text})"
+        name = pack_name(dtype)
+        if rounding is not None and self._shared.has_key_order:
+            name = ordered_pack_name(emitter, self._part.ops)
+        return f"{emitter.spelling.helper(name)}({text})"
 
     @property
     def held(self) -> list[Value]:
         """Sums over the tile of a turn, if the next wait is to find them computed.
 
-        That pays where what lies between takes longer than the products beside it, and where two
-        groups leave registers for both.
+        That pays where what lies between takes longer than the products beside it, and where
+        narrow accumulators of two groups leave registers for both.
         """
-        shared = self._shared
-        if shared.groups > MOST_HELD_GROUPS or not self._outlasts_products():
+        shared, physical = self._shared, self.emitter.schedule.physical
+        widest = max(physical(p.dot.result.tile.shape[-1]) for p in shared.plan.late)
+        if shared.groups > MOST_HELD_GROUPS or widest > MOST_HELD_COLUMNS:
+            return []
+        if not self._outlasts_products():
             return []
         rows = [v for v in self.outputs if v.tile.rank == 1 and v.tile.dtype == F32]
         return [value for value in rows if self._has_sum(value)]

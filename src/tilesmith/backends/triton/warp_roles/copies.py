@@ -137,6 +137,11 @@ class Buffers:
         self.tiles |= {load: tile for load, tile in found.items() if tile is not None}
 
     @property
+    def has_key_order(self) -> bool:
+        """Whether rows of some tile have an order of their own."""
+        return any(len(tile.block) > len(tile.descriptor.axes) for tile in self.tiles.values())
+
+    @property
     def vectors(self) -> list[Load]:
         """Those that are copied."""
         return [load for load in find_vectors(self.plan) if load in self.tiles]
@@ -214,10 +219,11 @@ def has_fp8(plan: RolePlan) -> bool:
 
 def whole_steps(kernel: TargetedKernel, plan: RolePlan, rows: int) -> int:
     """What steps of the loop must divide; 0 where any will do."""
-    (axis,) = kernel.outline.axes_of(plan.loop)
     whole = gcd(rows, plan.begin_step) if plan.long_last else 0
     # fp8 was never seen to be right on a device where a tile is partial.
-    return gcd(whole, axis.extent or 1) if has_fp8(plan) else whole
+    (axis,) = kernel.outline.axes_of(plan.loop)
+    extent = kernel.outline.extent(Dim.of(plan.rows)) if plan.long_last else axis.extent
+    return gcd(whole, extent or 1) if has_fp8(plan) else whole
 
 
 def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:

@@ -74,11 +74,14 @@ class _InlineAxis(Axis):
 
     offset: str = ""
     """What the group adds to the first index."""
+    order: Callable[[Expr], Expr] = lambda lanes: lanes
+    """Which index each lane has, counted from there."""
 
     @override
     def indices(self, spelling: Spelling) -> Expr:
         start = self.start if not self.offset else self.start + Expr(self.offset)
-        return (start + call("tl.arange", 0, spelling.dim(self.dim))).with_shape((self.dim,))
+        lanes = self.order(call("tl.arange", 0, spelling.dim(self.dim)))
+        return (start + lanes).with_shape((self.dim,))
 
     @override
     def mask(self, spelling: Spelling) -> Expr:
@@ -145,6 +148,8 @@ class RoleEmitter(Emitter):
         """The block whose rows groups share."""
         self.tile_body: Callable[[], None] | None = None
         """Emits what the role runs for one tile of the grid."""
+        self.lane_orders: dict[str, Callable[[Expr], Expr]] = {}
+        """Blocks whose lanes do not have indices one after the other."""
         self.guarded: dict[Operation, Callable[[Emitter, Any], None]] = {}
         """Ops that are emitted in another way than by the rule of their class."""
         self._layouts = layouts
@@ -165,7 +170,9 @@ class RoleEmitter(Emitter):
     def axis(self, op: Grid | Loop, position: int, start: Expr) -> Axis:
         is_shared = op.blocks[position] == self.rows
         offset = f"{GROUP} * {ROWS}" if is_shared else ""
-        return _inline(super().axis(op, position, start), offset)
+        found = _inline(super().axis(op, position, start), offset)
+        found.order = self.lane_orders.get(op.blocks[position] or "", found.order)
+        return found
 
     @override
     def region(self, region: Region) -> None:

@@ -1,8 +1,7 @@
 """What lies between products in fewer instructions than the compiler finds by itself.
 
 Left alone it rounds some tiles one number at a time, on units that serve a sixteenth of the threads
-at once, takes pairs of 16-bit numbers apart where two loops hand a tile on, and calls a tangent
-that branches for every number.
+at once and takes pairs of 16-bit numbers apart where two loops hand a tile on.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tilesmith.backends.triton.emission.spelling import call, triton_dtype
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.dtypes import BF16, F8E4M3, F16, F32, DType
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import Cast
 
 _PTX_NAMES = {BF16: "bf16", F16: "f16"}
 SHORT_FUNCTIONS = {
@@ -40,46 +39,6 @@ def _unpack_{name}(x, LAYOUT: gl.constexpr):
 '''
         for dtype, name in _PTX_NAMES.items()
     },
-    "_pack_fp8": '''
-@gluon.jit
-def _pack_fp8(x):
-    """Rounded to fp8, four neighbours as one number of 32 bits: what an operand's lane holds.
-
-    Halves are put together by arithmetic: where both are the same constants, ptxas 12.8 merges
-    a pair with a register that nothing was written to.
-    """
-    rows: gl.constexpr = x.shape[0]
-    chunks: gl.constexpr = x.shape[1] // 16
-    quads = x.reshape([rows, chunks, 2, 4, 2]).permute((0, 1, 3, 2, 4))
-    even, odd = gl.split(quads)
-    low_even, high_even = gl.split(even)
-    low_odd, high_odd = gl.split(odd)
-    exchanged: gl.constexpr = """{
-        .reg .b16 low, high;
-        .reg .b32 both, lane, first, next, from_low, from_high;
-        .reg .pred is_low;
-        cvt.rn.satfinite.e4m3x2.f32 low, $2, $1;
-        cvt.rn.satfinite.e4m3x2.f32 high, $4, $3;
-        cvt.u32.u16 first, low;
-        cvt.u32.u16 next, high;
-        shl.b32 next, next, 16;
-        or.b32 both, first, next;
-        mov.u32 lane, %laneid;
-        and.b32 next, lane, 2;
-        setp.eq.u32 is_low, next, 0;
-        shl.b32 first, lane, 1;
-        and.b32 first, first, 2;
-        and.b32 next, lane, 28;
-        or.b32 first, first, next;
-        or.b32 next, first, 1;
-        shfl.sync.idx.b32 from_low, both, first, 31, -1;
-        shfl.sync.idx.b32 from_high, both, next, 31, -1;
-        selp.b32 lane, 0x5410, 0x7632, is_low;
-        prmt.b32 $0, from_low, from_high, lane;
-    }"""
-    args = [low_even, low_odd, high_even, high_odd]
-    return gl.inline_asm_elementwise(exchanged, "=r,r,r,r,r", args, gl.int32, is_pure=True, pack=1)
-''',
     "_unpack_fp8": '''
 @gluon.jit
 def _unpack_fp8(x, LAYOUT: gl.constexpr):
@@ -91,6 +50,17 @@ def _unpack_fp8(x, LAYOUT: gl.constexpr):
     pairs = gl.join(gl.join(first, third), gl.join(second, fourth))
     whole: gl.constexpr = [x.shape[0], 16 * x.shape[1]]
     return gl.convert_layout(pairs.reshape(whole), LAYOUT)
+''',
+    "_count": '''
+@gluon.jit
+def _count(TURNS: gl.constexpr):
+    """Turns that the assembler must not know: it would count them in eight bits.
+
+    Of three groups, ptxas 12.8 then lets the last one read wrong tiles.
+    """
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [TURNS], gl.int32, is_pure=False, pack=1
+    )
 ''',
     "_hold": '''
 @gluon.jit
@@ -120,30 +90,6 @@ def _through_bf16(x):
         and.b32 $1, pair, 0xffff0000;
     }"""
     return gl.inline_asm_elementwise(rounded, "=r,=r,r,r", [x], gl.float32, is_pure=True, pack=2)
-''',
-    "_tanh": '''
-@gluon.jit
-def _tanh(x):
-    """Without branches: a quotient of polynomials, within 8 units in the last place, at most 1."""
-    size = gl.minimum(gl.abs(x), 9.0, propagate_nan=tl.PropagateNan.ALL)
-    square = size * size
-    above = gl.fma(square, 1.3354054750891464e-08, 2.0608693375834264e-05)
-    above = gl.fma(above, square, 0.0034955672454088926)
-    above = gl.fma(above, square, 0.13381008803844452)
-    above = gl.fma(above, square, 1.0) * size
-    below = gl.fma(square, 7.776323514008254e-07, 0.0003285598650109023)
-    below = gl.fma(below, square, 0.025876905769109726)
-    below = gl.fma(below, square, 0.4671432375907898)
-    below = gl.fma(below, square, 1.0)
-    quotient: gl.constexpr = """{
-        .reg .f32 found;
-        rcp.approx.ftz.f32 found, $2;
-        mul.f32 found, found, $1;
-        min.NaN.f32 found, found, 0f3F800000;
-        copysign.f32 $0, $3, found;
-    }"""
-    args = [above, below, x]
-    return gl.inline_asm_elementwise(quotient, "=r,r,r,r", args, gl.float32, is_pure=True, pack=1)
 ''',
     **{
         f"_round_to_{name}": f'''
@@ -184,13 +130,11 @@ def is_rounding(op: Operation) -> bool:
 
 
 def guard_slow_ops(emitter: RoleEmitter, ops: Sequence[Operation]) -> None:
-    """Have tangents computed without branches, and tiles that are read again rounded in pairs.
+    """Have tiles that are read again rounded in pairs.
 
     Operands of products are left to the compiler, which puts them where products want them.
     """
     for op in ops:
-        if isinstance(op, Elementwise) and op.fn == "tanh" and op.result.tile.dtype == F32:
-            emitter.guarded[op] = emit_tanh
         source = emitter.uses.defining.get(op.x) if isinstance(op, Cast) else None
         if source is None or not is_rounding(source):
             continue
@@ -213,9 +157,3 @@ def emit_widening(emitter: Emitter, op: Cast) -> None:
     assert isinstance(rounding, Cast)
     name = emitter.spelling.helper("_through_bf16")
     emitter.define(op.result, call(name, emitter.exact(rounding.x), shape=op.result.tile.shape))
-
-
-def emit_tanh(emitter: Emitter, op: Elementwise) -> None:
-    """The tangent of all numbers at once."""
-    name = emitter.spelling.helper("_tanh")
-    emitter.define(op.result, call(name, emitter.exact(op.args[0]), shape=op.result.tile.shape))

@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.emission.spelling import Expr
 from tilesmith.backends.triton.warp_roles.copies import CopiedTile
-from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
+from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter, num_groups
 from tilesmith.backends.triton.warp_roles.layouts import Layout
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE, Ring
+from tilesmith.backends.triton.warp_roles.protocol import (
+    EARLY,
+    KEPT,
+    LATE,
+    THREE_GROUPS,
+    Ring,
+)
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Value
 
@@ -28,6 +34,8 @@ class Shared:
     tiles: Mapping[Load, CopiedTile]
     layouts: Mapping[Value, Layout]
     groups: int
+    has_key_order: bool = False
+    """Whether columns of scores stand for keys in another order."""
 
     def buffer(self, load: Load) -> str:
         """The name of the buffers of a load."""
@@ -55,7 +63,11 @@ def emit_turns(emitter: RoleEmitter, plan: RolePlan) -> None:
     block = emitter.spelling.block_name(plan.loop.blocks[0])
     size = emitter.schedule.symbols[plan.loop.blocks[0]]
     if isinstance(length.constant, int):
-        emitter.writer.line(f"turns = {max(0, -(-length.constant // size))}")
+        turns = max(0, -(-length.constant // size))
+        if num_groups(emitter.schedule) < THREE_GROUPS:
+            emitter.writer.line(f"turns = {turns}")
+        else:
+            emitter.writer.line(f"turns = {emitter.spelling.helper('_count')}({turns})")
     else:
         emitter.writer.line(f"turns = gl.cdiv(gl.maximum({length}, 0), {block})")
 

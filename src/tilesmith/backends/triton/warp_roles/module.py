@@ -42,6 +42,13 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     SHARED_BYTES,
     WARPS_PER_GROUP,
 )
+from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
+    FP8_FUNCTIONS,
+    in_key_order,
+    reorder_keys,
+)
+from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import PAIR_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.staggered import StaggeredRole, find_parts
 from tilesmith.exc import InternalError
 from tilesmith.ir.function import Function
@@ -49,6 +56,7 @@ from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
+SHORTCUTS = {**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS}
 IMPORTS = """
 import torch
 import triton
@@ -124,6 +132,8 @@ class RoleModule:
         rules: Rules = {**self.rules, Store: self._stores.emit}
         made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
         made.long_last = self.plan.long_last
+        if self.buffers.has_key_order:
+            made.lane_orders[self.plan.loop.blocks[0]] = in_key_order
         return made
 
     @property
@@ -156,6 +166,7 @@ class RoleModule:
         emit_turns(emitter, self.plan)
         with bound_axes(emitter, self.plan):
             self.buffers.find_tiles(emitter)
+        self.buffers.tiles |= reorder_keys(self.plan, emitter, self.buffers.tiles)
         emit_copies(emitter, self.shared)
 
     @property
@@ -166,7 +177,9 @@ class RoleModule:
     @property
     def shared(self) -> Shared:
         """What all roles know."""
-        return Shared(self.plan, self.buffers.rings, self.buffers.tiles, self.layouts, self.groups)
+        buffers = self.buffers
+        known = (buffers.rings, buffers.tiles, self.layouts, self.groups, buffers.has_key_order)
+        return Shared(self.plan, *known)
 
     def _make_steps(self) -> list[StepFunction]:
         """The functions of what lies between products: none, one, or one for each part."""
@@ -259,7 +272,7 @@ class RoleModule:
             if isinstance(layout, ProductLayout):
                 writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
         for name in self.needs.helpers:
-            text = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS}[name].rstrip()
+            text = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS, **SHORTCUTS}[name].rstrip()
             writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
 

@@ -164,7 +164,7 @@ class _Planner:
         self._defining = definitions(function.body)
         self._body = self._loop.body.ops[:-1]
         self._inside = set(self._body)
-        self._users = _find_users((*grid.body.ops, *self._loop.body.ops))
+        self._users = find_users((*grid.body.ops, *self._loop.body.ops))
 
     def plan(self) -> RolePlan:
         _check_ops(self._grid, self._loop)
@@ -345,7 +345,8 @@ def _check_ops(grid: Grid, loop: Loop) -> None:
             raise _Refused("it stores inside of the loop", op)
 
 
-def _find_users(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
+def find_users(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
+    """The ops that read each value."""
     users: dict[Value, list[Operation]] = {}
     for op in ops:
         for value in dict.fromkeys(op.operand_values()):

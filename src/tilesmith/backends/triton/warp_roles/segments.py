@@ -270,13 +270,13 @@ def _find_fill(fill: float, scaling: Cast | Elementwise, defined: Lookup) -> flo
     factor = defined(scaling.args[1]) if isinstance(scaling, Elementwise) else None
     if fill == -inf or fill >= 0 or not isinstance(factor, Full):
         return fill if fill == -inf else None
-    wanted, scale = _in_single(fill), _in_single(factor.value)
-    near = [_in_single(fill / scale * (1 + step * 2.0**-24)) for step in range(-3, 4)]
+    wanted, scale = in_single(fill), in_single(factor.value)
+    near = [in_single(fill / scale * (1 + step * 2.0**-24)) for step in range(-3, 4)]
     # Products of two numbers in fp32 are exact in Python's.
     return next((x for x in near if x * scale == wanted), None)
 
 
-def _in_single(number: float) -> float:
+def in_single(number: float) -> float:
     """Rounded to fp32, if it has such a number."""
     return number if abs(number) >= LARGEST else unpack("f", pack("f", number))[0]
 
