@@ -14,6 +14,7 @@ from math import prod
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
+from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
@@ -22,7 +23,6 @@ from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
-from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space.sizes import (
@@ -165,7 +165,9 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("product of a panel, then its rows", several_grids.panel_seeds),
     ("matmul with reduction epilogue", chained_matmul.reduction_epilogue_seeds),
     ("attention with more products", chained_matmul.attention_gradient_seeds),
+    ("attention of ragged sequences", loops.ragged_attention_seeds),
     ("attention", chained_matmul.attention_seeds),
+    ("product of several loops", loops.several_loop_seeds),
     ("matmul", matmul_seeds),
     ("reduction", memory_bound.reduction_seeds),
     ("pointwise", memory_bound.pointwise_seeds),
@@ -230,13 +232,13 @@ class TritonRules(RoleOffers):
         return _variants(kernel, seed) if isinstance(seed, GpuSeed) else ()
 
     @override
-    def may_be_first_form(self, name: str, facts: Facts) -> bool:
+    def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
         """An exchange may be a default where it was seen to run and to gain.
 
         That is on NVIDIA devices, for products of 16-bit types, and of fp32 without matrix units.
         """
         if name != "exchange":
-            return super().may_be_first_form(name, facts)
-        products = facts.matmuls
+            return super().may_be_first_form(name, kernel)
+        products = kernel.facts.matmuls
         is_known = all(f.itemsize == (2 if f.uses_tensor_cores else 4) for f in products)
         return self.target.kind == "cuda" and is_known
