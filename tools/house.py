@@ -32,7 +32,9 @@ MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
+    "tilesmith/backends/triton/heuristics/loops",
     "tilesmith/backends/triton/heuristics/measured",
+    "tilesmith/backends/triton/quotients",
     "tilesmith/backends/triton/turned_products",
     "tilesmith/backends/cpu/planning/closures",
     "tilesmith/backends/cpu/planning/single_positions",

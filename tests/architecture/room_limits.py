@@ -11,9 +11,11 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions": (3, 396),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_250),
+    "tilesmith/backends/triton/heuristics/loops": (2, 89),
     "tilesmith/backends/triton/heuristics/measured": (2, 284),
+    "tilesmith/backends/triton/quotients": (2, 62),
     "tilesmith/backends/triton/turned_products": (2, 190),
-    "tilesmith/backends/triton/warp_roles": (16, 3_423),
+    "tilesmith/backends/triton/warp_roles": (18, 3_682),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/cli": (13, 1_650),
     "tilesmith/cli/export": (2, 81),
@@ -52,8 +54,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 92_503,
-    "files in src": 494,
+    "lines in src": 92_912,
+    "files in src": 500,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
