@@ -33,8 +33,10 @@ UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/warp_roles/shortcuts",
+    "tilesmith/backends/triton/heuristics/loops",
     "tilesmith/backends/triton/heuristics/measured",
     "tilesmith/backends/triton/heuristics/shared_rows",
+    "tilesmith/backends/triton/quotients",
     "tilesmith/analysis/shared_rows",
     "tilesmith/passes/shared_rows",
     "tilesmith/backends/triton/turned_products",

@@ -239,6 +239,46 @@ def test_stepped_windows_meet_when_wider_than_the_step(step: int, is_ordered: bo
     assert ordered_loops(body) == [is_ordered]
 
 
+@pytest.mark.parametrize(
+    ("block", "size", "is_apart"),
+    [
+        ("u", 'block_size() {block="u"}', True),
+        ("fixed", "full() {value=8}", True),
+        ("fixed", "full() {value=4}", True),
+        ("fixed", "full() {value=9}", False),
+        ("u", 'block_size() {block="t"}', False),
+        ("u", "full() {value=8}", False),
+    ],
+)
+def test_numbers_of_tiles_differ_between_iterations(block: str, size: str, is_apart: bool) -> None:
+    body = f"""
+        %size = {size} : i32[]
+        %v = load(%x, none, [%i]) : f32[t]
+        loop([%zero], [%hundred], [], []) {{blocks=["{block}"]}} (%k: i32[]) {{
+            %number = elementwise(%k, %size) {{fn="floordiv"}} : i32[]
+            %row = expand_dims(%number) {{axes=[0]}} : i32[1]
+            store(%w, %v, none, [%row, %i])
+        }}
+    """
+    assert "".join(shape_of(body)) == ("L(S)" if is_apart else "L(BS)")
+
+
+def test_tiles_as_wide_as_several_numbers_meet() -> None:
+    body = loop(
+        """
+        %size = block_size() {block="u"} : i32[]
+        %number = elementwise(%k, %size) {fn="floordiv"} : i32[]
+        %one = expand_dims(%number) {axes=[0]} : i32[1]
+        %first = broadcast(%one) : i32[4]
+        %place = arange() : i32[4]
+        %more = elementwise(%first, %place) {fn="add"} : i32[4]
+        %v = load(%x, none, [%more]) : f32[4]
+        store(%y, %v, none, [%more])
+        """
+    )
+    assert "B" in shape_of(body)
+
+
 def test_two_axes_must_both_move_the_access() -> None:
     def body(index: str) -> str:
         return f"""

@@ -12,6 +12,7 @@ import tilesmith.language as hl
 from examples.attention import attention, causal_attention
 from examples.embedding import embedding
 from examples.jagged_mean import jagged_mean
+from examples.mamba2_chunk_scan import mamba2_chunk_scan, random_scan_inputs
 from examples.matmul import matmul
 from examples.matmul_split_k import matmul_split_k
 from examples.softmax import softmax, softmax_two_pass
@@ -55,6 +56,13 @@ def test_loads_know_what_they_are_for():
     assert len(first.purpose.reduced) == 2
     assert second.purpose.reduced == ()
     assert second.purpose.num_stores == 1
+
+
+def test_a_loop_to_the_end_of_a_whole_tile_ranges_over_the_axis():
+    inputs = random_scan_inputs((1, 4, 2, 512), 128, (64, 32), torch.bfloat16)
+    entering, own = facts_of(mamba2_chunk_scan, *inputs).matmuls
+    assert entering.k.extent == 32
+    assert (own.k.extent, own.k.length.share) == (128, 0.5)
 
 
 def test_split_products_count_every_element_once():

@@ -7,8 +7,8 @@ through another layout. What cannot be proven apart is taken to meet.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from tilesmith.analysis import effects
@@ -46,6 +46,8 @@ class Iterations:
     loop: Operation
     varying: Collection[Value]
     definitions: Definitions
+    numbers: Mapping[Value, int] = field(default_factory=dict[Value, int])
+    """Numbers of tiles, which grow with every iteration, and the axis that they count along."""
 
 
 def find_accesses(op: Operation, definitions: Definitions) -> tuple[Access, ...]:
@@ -179,16 +181,17 @@ def _steps_apart(forms: list[tuple[AffineIndex, AffineIndex]], iterations: Itera
 def _moves_with(form: AffineIndex, axis: int, iterations: Iterations) -> bool:
     loop = iterations.loop
     assert isinstance(loop, Loop)
-    arg = loop.body.args[axis]
-    coefficient = dict(form.base).get(arg, 0)
-    others = [value for value, _ in form.base if value is not arg]
-    if coefficient == 0 or any(value in iterations.varying for value in others):
+    arg, numbers = loop.body.args[axis], iterations.numbers
+    moved = {v: scale for v, scale in form.base if v is arg or numbers.get(v) == axis}
+    if len(moved) != 1 or any(v in iterations.varying for v, _ in form.base if v not in moved):
         return False
+    ((value, coefficient),) = moved.items()
     if form.axis is None:
         return True
-    if loop.blocks[axis]:
+    if loop.blocks[axis] and value is arg:
         return form.dim == Dim.of(loop.blocks[axis]) and form.scale == coefficient
-    op = iterations.definitions.get(loop.steps[loop.blocks[:axis].count("")])
+    steps = () if loop.blocks[axis] else loop.steps[loop.blocks[:axis].count("") :]
+    op = iterations.definitions.get(steps[0]) if steps else None
     step = int(op.value) if isinstance(op, Full) else 1  # the least possible
     interval = _interval(form)
     return interval is not None and interval[1] - interval[0] < abs(coefficient) * step

@@ -22,6 +22,8 @@ from tilesmith.ir import traversal
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, If, Loop, While
+from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.types import Value
 
@@ -153,6 +155,7 @@ class _Ordering:
 
     def __init__(self, function: Function) -> None:
         self._defined_by = traversal.definitions(function.body)
+        self._least = {block.name: block.fixed or 1 for block in function.blocks}
 
     def visit(self, region: Region, pending: list[Access]) -> Region:
         new_ops: list[Operation] = []
@@ -199,7 +202,8 @@ class _Ordering:
         tail: list[Access] = []
         regions = tuple(self.visit(region, tail) for region in op.regions())
         varying = {v for region in op.regions() for v in traversal.values_defined_in(region)}
-        iterations = Iterations(op, varying, self._defined_by)
+        numbers = self._numbers(op) if isinstance(op, Loop) else {}
+        iterations = Iterations(op, varying, self._defined_by, numbers)
         # The condition of a while loop is the last thing it runs.
         pending.extend(inside if isinstance(op, While) else tail)
         result = op.with_regions(self._separate_iterations(regions, tail, iterations))
@@ -207,6 +211,19 @@ class _Ordering:
         if is_free and _reads_own_stores(inside, iterations):
             result = replace(result, is_ordered=True)
         return needs_barrier, result
+
+    def _numbers(self, loop: Loop) -> dict[Value, int]:
+        """First indices of tiles over their size, or over less: no two iterations have the same."""
+        axes = {arg: axis for axis, arg in enumerate(loop.body.args[: loop.rank])}
+        found: dict[Value, int] = {}
+        for op in loop.body.ops:
+            axis = axes.get(op.args[0]) if isinstance(op, Elementwise) else None
+            if isinstance(op, Elementwise) and axis is not None and op.fn == "floordiv":
+                size, block = self._defined_by.get(op.args[1]), loop.blocks[axis]
+                is_own = isinstance(size, BlockSize) and size.block == block
+                is_less = isinstance(size, Full) and 0 < size.value <= self._least.get(block, 0)
+                found.update({op.result: axis} if is_own or is_less else {})
+        return found
 
     def _accesses_in(self, op: Operation) -> list[Access]:
         return [a for region in op.regions() for a in accesses_in(region, self._defined_by)]

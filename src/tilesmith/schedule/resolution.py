@@ -171,7 +171,7 @@ class MultiFormSpec(ConfigSpec):
             _marked(spec.default_config(), name)
             for name, spec in self.others.items()
             if _scratch_bytes(spec) <= MOST_SCRATCH
-            and self.rules.may_be_first_form(name, spec.facts)
+            and self.rules.may_be_first_form(name, spec.kernel)
         ]
         if not splits:
             return own

@@ -219,7 +219,7 @@ class ScheduleRules:
         """A promising seed with other choices that the prediction may tell apart."""
         return ()
 
-    def may_be_first_form(self, name: str, facts: Facts) -> bool:
+    def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
         """Whether a form of the kernel may be its default."""
         return True
 

@@ -27,6 +27,17 @@ def remainder(a: Any, b: Any) -> Any:
     return a - b * quotient(a, b)
 
 
+def as_type(x: Any, *dtype: Any, **options: Any) -> Any:
+    """A tile of another type, or the number itself."""
+    return x.to(*dtype, **options) if isinstance(x, Tensor) else x
+
+
+def _load(pointer: Any, **options: Any) -> Any:
+    """A tile, or a number that positions may depend on."""
+    found = pointer.load(**options)
+    return int(found) if found.dim() == 0 and not found.is_floating_point() else found
+
+
 @dataclass
 class Program:
     """Where a program runs, for stand-ins that ask."""
@@ -154,6 +165,7 @@ def nothing(*_: Any, **__: Any) -> None:
 def gluon_language(program: Program) -> SimpleNamespace:
     """``triton.experimental.gluon.language`` for one program."""
     names = ("NVMMADistributedLayout", "NVMMASharedLayout", "SliceLayout", "DotOperandLayout")
+    names = (*names, "BlockedLayout")
     dtypes = ("bfloat16", "float16", "float32", "int32", "int64", "uint8")
     return SimpleNamespace(
         float8e4nv=torch.float8_e4m3fn,
@@ -182,6 +194,6 @@ def gluon_language(program: Program) -> SimpleNamespace:
         inline_asm_elementwise=_inline_asm,
         convert_layout=lambda x, *_: x,
         set_auto_layout=lambda x, *_: x,
-        load=lambda pointer, **options: pointer.load(**options),
+        load=_load,
         store=lambda pointer, value, **options: pointer.store(value, **options),
     )

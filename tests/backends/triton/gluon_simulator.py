@@ -23,6 +23,7 @@ import triton.language as tl
 from tests.backends.triton.gluon_language import (
     Program,
     Role,
+    as_type,
     gluon_language,
     nothing,
     quotient,
@@ -43,7 +44,7 @@ from tests.backends.triton.gluon_memory import (
 Tensor = torch.Tensor
 NOTICED = {
     *("mbarrier.wait", "mbarrier.arrive", "mbarrier.expect", "fence_async_shared"),
-    *("warpgroup_mma", "warpgroup_mma_wait", "tma.store_wait"),
+    *("warpgroup_mma", "warpgroup_mma_wait", "tma.store_wait", "_clear_rest"),
     *("tma.async_copy_global_to_shared", "tma.async_copy_shared_to_global"),
 }
 """Calls that are handed out; so are stores into buffers and loads from them."""
@@ -71,6 +72,11 @@ class _AsGenerators(ast.NodeTransformer):
         self.generic_visit(node)
         name = ast.unparse(node.func)
         method = name.rpartition(".")[2]
+        if method == "to" and isinstance(node.func, ast.Attribute):
+            # Numbers of a program are those of Python, which have no such method.
+            return ast.Call(
+                ast.Name("As", ast.Load()), [node.func.value, *node.args], node.keywords
+            )
         is_access = method in ("store", "load") and ".index(" in name
         if name not in NOTICED and not is_access and name != "_wait":
             return node
@@ -132,7 +138,7 @@ class Machine:
         action = running.action
         assert action is not None
         name = action.name.rpartition(".")[2]
-        does = getattr(self, f"_{name}")
+        does = self.__clear_rest if name == "_clear_rest" else getattr(self, f"_{name}")
         running.resume(does(running, *action.args, **action.options))
 
     def _wait(self, *_: Any) -> None:
@@ -188,6 +194,15 @@ class Machine:
         place.tile.copy_(value.to(place.buffer.data.dtype))
         place.buffer.is_unfenced = True
         running.unfenced.append(place.buffer)
+
+    def __clear_rest(self, _: _Running, place: View, left: int, axis: int, *__: Any) -> None:
+        """Others may read the tile at the same time, if they have cleared it before."""
+        if place.buffer.is_filling:
+            raise ProtocolError(f"{place.buffer.name} is cleared before the tile has arrived")
+        rest = place.tile.narrow(axis, left, place.tile.shape[axis] - left)
+        if place.buffer.readers and rest.count_nonzero():
+            raise ProtocolError(f"{place.buffer.name} is changed while a product reads it")
+        rest.zero_()
 
     def _fence_async_shared(self, running: _Running) -> None:
         for buffer in running.unfenced:
@@ -287,7 +302,9 @@ class Simulation:
         kept = [node for node in tree.body if not isinstance(node, (ast.Import, ast.ImportFrom))]
         tree.body = [_generated(node) if _is_device(node) else node for node in kept]
         self.names: dict[str, Any] = {
-            **{"math": math, "torch": _HostTorch(num_sms), "tl": tl, "Action_of": _action},
+            **{"math": math, "torch": _HostTorch(num_sms), "Action_of": _action, "As": as_type},
+            "tl": SimpleNamespace(PropagateNan=tl.PropagateNan, cast=as_type),
+            "triton": SimpleNamespace(cdiv=lambda a, b: -(-a // b)),
             **{"Quotient": quotient, "Remainder": remainder, "TensorDescriptor": Descriptor},
             "gl": gluon_language(self._program),
             "libdevice": torch,

@@ -158,27 +158,6 @@ def test_roundings_that_can_be_seen_are_not_fused_away():
     assert "enable_fp_fusion=False" in text
 
 
-@tilesmith.kernel(static_shapes=True)
-def stopped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stop: int) -> torch.Tensor:
-    """Weights that are no softmax, over the first keys only."""
-    out = torch.empty_like(q)
-    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)]):
-        acc = hl.zeros([tile_b, tile_m, q.size(2)], dtype=torch.float32)
-        for tile_n in hl.tile(stop):
-            keys = k[tile_b, tile_n, :].transpose(1, 2)
-            weights = torch.exp2(torch.bmm(q[tile_b, tile_m, :], keys, torch.float32))
-            acc = torch.baddbmm(acc, weights.to(v.dtype), v[tile_b, tile_n, :])
-        out[tile_b, tile_m, :] = acc.to(out.dtype)
-    return out
-
-
-def test_loops_that_end_before_their_tensors_have_no_roles():
-    tensors = tuple(torch.randn(2, 256, 64, dtype=torch.bfloat16) for _ in range(3))
-    spec = stopped.bind((*tensors, 100), target="cuda:90").config_spec
-    assert FORM not in spec.forms()
-    assert "a loop may end before k does" in spec.rules.missing_ways(spec.kernel)[FORM]
-
-
 def test_few_rows_have_no_roles_by_default():
     q, k = (torch.randn(64, n, 64, dtype=torch.bfloat16) for n in (16, 4096))
     spec = attention.bind((q, k, k.clone()), target="cuda:90").config_spec

@@ -71,7 +71,8 @@ def _record_roles(
         pieces = iter(turns)
         module.names["Turns"] = lambda pieces=pieces: next(pieces)
         made.roles.append(list(_Recorder(number, shared).record(role)))
-    _, first, *others = [[op[0] for op in role] for role in made.roles]
+    # A turn that is whole for one group's rows may be cleared by another, which changes nothing.
+    _, first, *others = [[op[0] for op in role if op[0] != "clear"] for role in made.roles]
     assert all(first == other for other in others)
     made.counts = shared.counts
     return made
@@ -120,7 +121,7 @@ class _Recorder:
                 action = role.send(result)
             except StopIteration:
                 return
-            method = getattr(self, f"_{action.name.rpartition('.')[2]}")
+            method = getattr(self, f"_{action.name.rpartition('.')[2].removeprefix('_')}")
             ops, result = method(action)
             yield from ops
 
@@ -170,6 +171,12 @@ class _Recorder:
         view = action.args[0]
         place = (view.buffer.name, view.buffer.slot)
         return [("read", place, self._label(place[0])), ("done", (place,))], view.tile
+
+    def _clear_rest(self, action: Action) -> tuple[list[Op], None]:
+        """All groups write the same, so that others may read meanwhile."""
+        name, slot = action.args[0].buffer.name, action.args[0].buffer.slot
+        tile = self._shared.tile_read(name, self._reads[name])
+        return [("clear", (name, slot), (tile, -1))], None
 
     def _store(self, action: Action) -> tuple[list[Op], None]:
         buffer = action.args[0].buffer
@@ -350,6 +357,11 @@ class _Running:
         if self.contents.get(place) != label:
             raise ProtocolError(f"{place} holds {self.contents.get(place)}, not {label}")
         self.readers[place] = self.readers.get(place, 0) + 1
+        return True
+
+    def clear(self, _: int, place: Place, label: Label) -> bool:
+        if self.contents.get(place) != label:
+            raise ProtocolError(f"{place} holds {self.contents.get(place)}, not {label}")
         return True
 
     def done(self, _: int, places: Sequence[Place]) -> bool:

@@ -20,7 +20,6 @@ from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.value_facts import rounds_visibly
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -31,6 +30,7 @@ from tilesmith.backends.triton.ops import (
     verbatim,
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
+from tilesmith.backends.triton.quotients.rounded import rounds_visibly
 from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.turned_products.turning import turn_products

@@ -14,6 +14,7 @@ from math import prod
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
+from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
@@ -166,7 +167,9 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("product of a panel, then its rows", several_grids.panel_seeds),
     ("matmul with reduction epilogue", chained_matmul.reduction_epilogue_seeds),
     ("attention with more products", chained_matmul.attention_gradient_seeds),
+    ("attention of ragged sequences", loops.ragged_attention_seeds),
     ("attention", chained_matmul.attention_seeds),
+    ("product of several loops", loops.several_loop_seeds),
     ("matmul", matmul_seeds),
     ("reduction", memory_bound.reduction_seeds),
     ("pointwise", memory_bound.pointwise_seeds),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith.ir.ops.elementwise import PYTHON_FUNCTIONS, Cast, Elementwise
+from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.types import Dim, Extent, Shape, Value
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, known_product
 
@@ -89,7 +90,7 @@ class Extents:
 
     def axis(self, dim: Dim) -> Axis:
         """The axis of a dimension."""
-        is_tiled = dim.symbol is not None and self._is_block(dim.symbol)
+        is_tiled = dim.symbol is not None and self.outline.function.is_block(dim.symbol)
         length = self.of_dim(dim)
         return Axis(dim, dim.symbol if is_tiled else None, length.count, length)
 
@@ -108,9 +109,8 @@ class Extents:
 
     def of_loop(self, axis: LoopAxis) -> Length:
         """How far one axis of a loop ranges."""
-        if axis.index not in self._lengths:
-            self._lengths[axis.index] = self._of_loop(axis)
-        return self._lengths[axis.index]
+        known = self._lengths
+        return known.get(axis.index) or known.setdefault(axis.index, self._of_loop(axis))
 
     def _of_loop(self, axis: LoopAxis) -> Length:
         bound = self.outline.find_length_bound(axis.loop, axis.position)
@@ -119,10 +119,10 @@ class Extents:
         if bound is not None:
             return Length(self._of_factor(bound).count, False, bound, is_most=True)
         length = self._between(axis.loop.begins[axis.position], axis.loop.ends[axis.position])
-        if length.count is None and axis.block and self._is_block(axis.block):
-            known = self.outline.function.block(axis.block).extent
-            return length if known is None else replace(length, count=known, is_most=True)
-        return length
+        function, block = self.outline.function, axis.block
+        is_known = length.count is not None or not block or not function.is_block(block)
+        known = None if is_known else function.block(block).extent
+        return length if known is None else replace(length, count=known, is_most=True)
 
     def outer_block(self, axis: LoopAxis) -> str | None:
         """The block whose tile the axis walks, if it does that."""
@@ -133,35 +133,28 @@ class Extents:
     def reach(self, dim: Dim) -> int | None:
         """Positions that all programs together index along a dimension, where known."""
         axes = [a for a in self._loop_axes.values() if a.block and a.block == dim.symbol]
-        begins = [a.loop.begins[a.position] for a in axes]
-        if all(self._scalar(begin).is_exact for begin in begins):
+        if all(self._scalar(a.loop.begins[a.position]).is_exact for a in axes):
             return self.of_dim(dim).count
         outer = self.outer_block(axes[0])
         return None if outer is None else self.reach(Dim.of(outer))
 
     def text(self, dim: Dim) -> str:
         """A dimension in the user's words: a tile by its name, a runtime size as it is read."""
-        factors = [str(factor) for factor in dim.factors]
-        return "*".join(self._sources.get(factor, factor) for factor in factors) or "1"
+        return "*".join(self._sources.get(str(f), str(f)) for f in dim.factors) or "1"
 
     def shape_text(self, shape: Shape) -> str:
         """A tile's shape in the user's words."""
         return f"[{', '.join(map(self.text, shape))}]"
 
-    def _is_block(self, symbol: str) -> bool:
-        return self.outline.function.is_block(symbol)
-
     def _of_factor(self, factor: Extent) -> Length:
-        if isinstance(factor, int) or not self._is_block(factor):
+        if isinstance(factor, int) or not self.outline.function.is_block(factor):
             return self.of_size(factor)
         found = [self.of_loop(a) for a in self._loop_axes.values() if a.block == factor]
         known = [length for length in found if length.count is not None]
-        if known:
-            return max(known, key=lambda length: length.count or 0)
         block = self.outline.function.block(factor)
-        if block.extent is not None:
-            return Length(block.extent)
-        return found[0] if found else Length(block.fixed)
+        if not known and block.extent is None:
+            return found[0] if found else Length(block.fixed)
+        return max(known, key=lambda length: length.count or 0, default=Length(block.extent))
 
     def _between(self, begin: Value, end: Value) -> Length:
         first, last = self._scalar(begin), self._scalar(end)
@@ -179,15 +172,13 @@ class Extents:
     def positions_behind(self, value: Value) -> frozenset[Value]:
         """The loop positions that a value depends on, those that inner loops begin from too."""
         found = frozenset(root for root in self.outline.roots(value) if root in self._loop_axes)
-        begins = [self._loop_axes[root] for root in found]
-        more = [self.positions_behind(axis.loop.begins[axis.position]) for axis in begins]
-        return found.union(*more)
+        axes = map(self._loop_axes.__getitem__, found)
+        return found.union(*(self.positions_behind(a.loop.begins[a.position]) for a in axes))
 
     def _is_moving(self, value: Value) -> bool:
         """Whether a scalar goes with the position of a loop around (a loaded one goes anyhow)."""
-        if self.outline.is_data_dependent(value):
-            return False
-        return not self._loop_axes.keys().isdisjoint(self.outline.roots(value))
+        goes = not self._loop_axes.keys().isdisjoint(self.outline.roots(value))
+        return goes and not self.outline.is_data_dependent(value)
 
     def _name(self, value: Value, otherwise: str = "") -> str:
         """What the user calls a scalar; one that moves with a tile is its begin or its end."""
@@ -207,16 +198,26 @@ class Extents:
         if isinstance(op, Cast):
             return self._scalar(op.x)
         if value in self._loop_axes:
-            axis = self._loop_axes[value]
-            last = self._scalar(axis.loop.ends[axis.position])
-            return Length(last.count, False, self._name(value))
+            return Length(self._last(self._loop_axes[value]).count, False, self._name(value))
         if op is None and not self.outline.is_data_dependent(value):
             return self.of_size(value.name)
         if isinstance(op, Elementwise) and len(op.args) == 2:
             return self._computed(value, op)
         return Length(self._sizes.get(value.name), False, value.name)
 
+    def _in_tiles(self, op: Elementwise) -> Length | None:
+        """Numbers of tiles times their size: where the loop over these tiles ends."""
+        block, roots = self.outline.definitions.get(op.args[1]), self.outline.roots(op.args[0])
+        axes = [axis for root, axis in self._loop_axes.items() if root in roots]
+        is_whole = isinstance(block, BlockSize) and [axis.block for axis in axes] == [block.block]
+        return self._last(axes[0]) if is_whole else None
+
+    def _last(self, axis: LoopAxis) -> Length:
+        return self._scalar(axis.loop.ends[axis.position])
+
     def _computed(self, value: Value, op: Elementwise) -> Length:
+        if op.fn == "mul" and (end := self._in_tiles(op)):
+            return Length(end.count, False, self._name(value))
         left, right = map(self._scalar, op.args)
         known = [length.count for length in (left, right) if length.count is not None]
         if op.fn == "minimum" and known:

@@ -86,6 +86,8 @@ class AxisScope:
         self._slices: dict[Dim, Axis] = {}
         self._slice_place: ReservedLines | None = None
         self._slice_moment = 0
+        self.has_narrow_starts = False
+        """Whether tiles are taken for whole ones that begin at numbers of 32 bits."""
 
     def reserve_slices(self) -> None:
         """Index tiles of slices are written here."""

@@ -13,12 +13,8 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import Axis, AxisScope, find_joined_values
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix
 from tilesmith.backends.triton.emission.uses import Variables, find_uses
-from tilesmith.backends.triton.emission.value_facts import (
-    Multiples,
-    Signs,
-    find_partial_tiles,
-)
-from tilesmith.backends.triton.savings.tails import find_rounded_values
+from tilesmith.backends.triton.emission.value_facts import Multiples, Signs, find_partial_tiles
+from tilesmith.backends.triton.quotients.rounded import find_rounded_values
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region

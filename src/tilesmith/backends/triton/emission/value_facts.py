@@ -1,7 +1,6 @@
-"""What is known of values: signs, multiples, where a rounding can be seen, which lanes are invalid.
+"""What is known of values: signs, multiples, which lanes are invalid.
 
-A rounding more or less is visible in half types, and in fp32 that becomes half at once. A mask
-straight behind a load is folded into the load, which fills its masked-off lanes anyway.
+A mask straight behind a load is folded into the load, which fills its masked-off lanes anyway.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from math import gcd
 from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.masked_lanes import find_masked_lanes
 from tilesmith.backends.triton.savings.idle import find_unread_axes
-from tilesmith.dtypes import F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -24,21 +22,6 @@ from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.traversal import count_uses, definitions, walk, walk_function
 from tilesmith.ir.types import Dim, TensorType, Value
 from tilesmith.schedule.schedule import AccessOptions, Schedule
-
-
-def rounds_visibly(function: Function) -> bool:
-    """Whether fusing a multiply with an add would be seen: it rounds once where eager does twice.
-
-    In fp32 the difference is the last bit and every GPU compiler takes it; in half types it is a
-    visible part of the result, and fp64 is asked for by those who compare bits.
-    """
-    return any(
-        isinstance(op, Elementwise)
-        and op.fn in ("add", "sub", "mul")
-        and op.result.tile.dtype.is_float
-        and op.result.tile.dtype != F32
-        for op in walk_function(function)
-    )
 
 
 class Multiples:

@@ -124,7 +124,8 @@ def _block_axis(
     emitter: Emitter, tensor: Value, position: int, affine: AffineIndex
 ) -> BlockAxis | None:
     size, stride = tensor.tensor.shape[position], tensor.tensor.strides[position]
-    if any(value.tile.dtype.bits > 32 for value, _ in affine.base):
+    is_wide = any(value.tile.dtype.bits > 32 for value, _ in affine.base)
+    if is_wide and not emitter.scope.has_narrow_starts:
         return None
     start = _start(emitter, affine)
     multiple = gcd(*(emitter.multiples.of(x) * scale for x, scale in affine.base), affine.offset)

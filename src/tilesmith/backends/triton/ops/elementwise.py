@@ -119,11 +119,14 @@ def _truncated_quotient(emitter: Emitter, args: Sequence[Expr], dtype: DType) ->
     return SCALAR_TEMPLATES["trunc"].default(emitter, [quotient], dtype)
 
 
-def _sigmoid(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
-    negated = _prefix("-")(emitter, args, dtype)
-    exponential = SCALAR_TEMPLATES["exp"].default(emitter, [negated], dtype)
-    divide = SCALAR_TEMPLATES["div"].form(dtype, is_fast=False)
-    return divide(emitter, [literal(1.0), literal(1.0).infix("+", exponential)], dtype)
+def _sigmoid(*, is_rounded: bool) -> Form:
+    def form(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
+        negated = _prefix("-")(emitter, args, dtype)
+        exponential = SCALAR_TEMPLATES["exp"].default(emitter, [negated], dtype)
+        divide = SCALAR_TEMPLATES["div"].form(dtype, is_fast=is_rounded)
+        return divide(emitter, [literal(1.0), literal(1.0).infix("+", exponential)], dtype)
+
+    return form
 
 
 def _is_nan(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
@@ -178,7 +181,7 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "exp": _libdevice("exp", fast=_function("tl.exp")),
     # ex2.approx on the whole range, as in libdevice, without its detour for subnormal arguments.
     "exp2": _language("exp2", double=_function("libdevice.exp2")),
-    "sigmoid": Template(_sigmoid, fast=_function("tl.sigmoid"), widens=True),
+    "sigmoid": Template(_sigmoid(is_rounded=False), fast=_function("tl.sigmoid"), widens=True),
     "isnan": Template(_is_nan, integer=_never),
     "isinf": Template(_is_infinite, integer=_never),
     "add": Template(_infix("+"), integer=_integer(operator.add), boolean=_infix("|")),
@@ -217,10 +220,11 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
             return args[0].infix(plain, args[1])
     template = SCALAR_TEMPLATES[op.fn]
     is_halved = template.widens and dtype.is_low_precision_float
-    # An error of 2 ulp in fp32 vanishes when the quotient is rounded to a half type at once.
-    is_fast = emitter.is_fast or (
-        op.fn == "div" and (is_halved or op.result in emitter.rounded_values)
-    )
+    # An error of 2 ulp in fp32 vanishes where a quotient is rounded to a half type afterwards.
+    is_rounded = is_halved or op.result in emitter.rounded_values
+    is_fast = emitter.is_fast or (op.fn == "div" and is_rounded)
+    if op.fn == "sigmoid" and is_rounded and not is_fast:
+        template = Template(_sigmoid(is_rounded=True), widens=True)
     if not is_halved:
         return template.form(dtype, is_fast)(emitter, args, dtype)
     wide = [convert(arg, dtype, F32) for arg in args]

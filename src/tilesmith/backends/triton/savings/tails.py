@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilesmith.backends.triton.quotients.rounded import find_rounded_values
 from tilesmith.backends.triton.savings.idle import find_users
 from tilesmith.dtypes import F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, rewrite_function, walk_function
@@ -52,16 +53,6 @@ def has_long_functions(function: Function) -> bool:
     """Whether an element of some tile takes a transcendental function of many instructions."""
     ops = [op for op in walk_function(function) if isinstance(op, Elementwise)]
     return any(op.function.is_transcendental and op.fn not in SHORT_FUNCTIONS for op in ops)
-
-
-def find_rounded_values(function: Function) -> frozenset[Value]:
-    """Values whose every use is a cast to a float of 16 bits or less."""
-    rounded: set[Value] = set()
-    others: set[Value] = set()
-    for op in walk_function(function):
-        is_rounding = isinstance(op, Cast) and not op.bitcast and op.dtype.is_low_precision_float
-        (rounded if is_rounding else others).update(op.operand_values())
-    return frozenset(rounded - others)
 
 
 def _find_vanishing(function: Function) -> set[Value]:

@@ -195,6 +195,10 @@ def input_name(emitter: RoleEmitter, plan: RolePlan, value: Value) -> str:
     }
     if value in starts:
         return start_name(starts[value], value)
+    op = emitter.uses.defining.get(value)
+    if isinstance(op, Cast) and not value.name and not value.tile.rank:
+        # A hint would be after what it was made of, which is not known here.
+        return f"{op.x.name or 'cast'}_{op.dtype}"
     return emitter.name_hint(value)
 
 

@@ -12,10 +12,17 @@ from contextlib import contextmanager
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
+from tilesmith.backends.triton.warp_roles.clearing import emit_clearing
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.instructions import unpack_name
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout
-from tilesmith.backends.triton.warp_roles.loading import Shared, emit_next, emit_turns, loop_start
+from tilesmith.backends.triton.warp_roles.loading import (
+    Shared,
+    emit_next,
+    emit_turns,
+    entering,
+    loop_start,
+)
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
 from tilesmith.backends.triton.warp_roles.segments import emit_bounds
@@ -24,6 +31,8 @@ from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.shape import Permute
 from tilesmith.ir.types import Value
+
+LAST_TURN = "turn == turns - 1"
 
 
 class ProductEmission:
@@ -92,9 +101,17 @@ class ProductEmission:
             if ring.kind == kind or (ring.kind != KEPT and loads & set(ring.loads)):
                 self._line(ring.wait_full(event))
 
-    def start_early(self, event: str, names: Sequence[str]) -> None:
-        """Start the products of a turn that need loaded tiles only."""
+    def _clear(self, products: Sequence[Product], event: str, conditions: Sequence[str]) -> None:
+        """Zeros past the end of the loop, in what products read of a turn that may be the last."""
+        loads = [load for product in products for load in (product.lhs, product.rhs)]
+        cleared = [load for load in dict.fromkeys(loads) if load in self._plan.cleared]
+        places = {load: self._view(load, load.result, event) for load in cleared}
+        emit_clearing(self._emitter, self._shared, places, conditions)
+
+    def start_early(self, event: str, names: Sequence[str], last: Sequence[str]) -> None:
+        """Start products that need loaded tiles only; ``last``: what holds in the last turn."""
         self._wait_tiles(self._plan.early, event, EARLY)
+        self._clear(self._plan.early, event, last)
         for product, name in zip(self._plan.early, names):
             self.start(product, event, name)
 
@@ -109,9 +126,14 @@ class ProductEmission:
         arguments = [lhs, rhs, empty, "use_acc=False", "is_async=True"]
         writer.statement(f"{name} = warpgroup_mma", arguments)
 
-    def start_late(self, event: str) -> list[str]:
-        """Start the sums of a turn; their names while they are in flight."""
+    def start_late(self, event: str, last: Sequence[str] | None = None) -> list[str]:
+        """Start the sums of a turn; their names while they are in flight.
+
+        ``last``: what holds in the last turn; None: this is not the last.
+        """
         self._wait_tiles(self._plan.late, event, LATE)
+        if last is not None:
+            self._clear(self._plan.late, event, last)
         return [self.start_sum(product, event) for product in self._plan.late]
 
     def start_sum(self, product: Product, event: str) -> str:
@@ -172,7 +194,7 @@ def _first(emitter: RoleEmitter, value: Value, layout: Layout | None) -> str:
     expr = emitter.expr(value)
     if layout is None:
         return str(emitter.exact(value))
-    if expr.is_untyped:
+    if expr.is_untyped or not expr.shape:
         shape, dtype = emitter.spelling.shape(value.tile.shape), triton_dtype(value.tile.dtype)
         return f"gl.full({shape}, {expr}, {dtype}, {layout})"
     return f"gl.set_auto_layout({emitter.exact(value)}, {layout})"
@@ -196,9 +218,11 @@ class ComputeRole:
 
     def emit(self) -> None:
         """Wait for kept tiles, run the loop, then what follows it."""
+        with entering(self._emitter, self._plan, lambda _: True):
+            self._emit_tile()
+
+    def _emit_tile(self) -> None:
         emitter, plan, shared = self._emitter, self._plan, self._shared
-        for op in plan.before:
-            emitter.op(op)
         emit_turns(emitter, plan)
         self._start_carried()
         if KEPT in shared.rings:
@@ -235,14 +259,16 @@ class ComputeRole:
         if step.segments:
             emit_bounds(emitter, plan, step.segments)
         with writer.block("if turns > 0"):
-            self._products.start_early("step", flying)
+            self._products.start_early("step", flying, ["turns == 1"])
             self._products.wait_products(early, flying, 0)
             self._products.read_vectors(plan.between, EARLY, "step")
             self._products.release(EARLY, "step")
             self._emit_first_step(step, early)
             self._rescale()
             with self._other_turns(step):
-                self._products.start_early("step + turn", flying)
+                # Turns without masks are whole.
+                last = ["part != 1", LAST_TURN] if step.segments else [LAST_TURN]
+                self._products.start_early("step + turn", flying, last)
                 sums = self._products.start_late("step + turn - 1")
                 self._products.wait_products(early, flying, len(sums))
                 self._products.read_vectors(plan.between, EARLY)
@@ -254,7 +280,7 @@ class ComputeRole:
                 self._products.wait_late(sums)
                 self._products.release(LATE, "step + turn - 1")
                 self._rescale()
-            self._products.wait_late(self._products.start_late("step + turns - 1"))
+            self._products.wait_late(self._products.start_late("step + turns - 1", ()))
             self._products.release(LATE, "step + turns - 1")
 
     def _emit_first_step(self, step: StepFunction, early: Sequence[str]) -> None:
@@ -340,7 +366,7 @@ class ComputeRole:
                 for op in plan.between:
                     emitter.op(op)
                 self._rescale()
-            sums = self._products.start_late("step + turn")
+            sums = self._products.start_late("step + turn", [LAST_TURN])
             has_registers = any(product.lhs is None for product in plan.late)
             is_single = emitter.schedule.num_stages == 1
             is_waited = bool(plan.rescaling) or has_registers or is_single

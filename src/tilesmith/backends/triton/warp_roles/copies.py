@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
-from tilesmith.analysis.affine import find_affine
 from tilesmith.backends.triton.emission.spelling import Expr
 from tilesmith.backends.triton.ops.accesses import (
     BlockAccess,
@@ -16,7 +15,7 @@ from tilesmith.backends.triton.ops.accesses import (
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
-from tilesmith.backends.triton.warp_roles.plan import Product, Refusal, RolePlan
+from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
     MOST_COLUMNS,
@@ -25,13 +24,11 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     find_rings,
     find_staggered_rings,
 )
+from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.dtypes import DType
 from tilesmith.exc import InvalidConfig
-from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.types import Dim, Extent, Shape, Value
+from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -97,12 +94,19 @@ def shared_layout(block: tuple[int, ...], dtype: DType) -> str:
     return f"gl.NVMMASharedLayout({width}, {dtype.bits}, {len(block)})"
 
 
-def find_copy(emitter: RoleEmitter, op: Load | Store) -> CopiedTile | None:
-    """How the copy engine moves what an access touches; None where it cannot."""
+def find_copy(
+    emitter: RoleEmitter, op: Load | Store, *, is_whole: bool = False
+) -> CopiedTile | None:
+    """How the copy engine moves what an access touches; None where it cannot.
+
+    ``is_whole``: others see to lanes that the source leaves out.
+    """
     shape: Shape = op.result.tile.shape if isinstance(op, Load) else op.value.tile.shape
-    access = find_block_access(emitter, op.tensor, op.indices, shape)
+    with emitter.whole_tiles(is_whole=is_whole):
+        access = find_block_access(emitter, op.tensor, op.indices, shape)
     descriptor = None if access is None else find_descriptor(emitter, access)
-    if access is None or descriptor is None or op.mask is not None:
+    is_wide = is_whole and any(index.tile.dtype.bits > 32 for index in op.indices)
+    if access is None or descriptor is None or is_wide or (op.mask is not None and not is_whole):
         return None
     dims = tuple(axis.dim for axis in descriptor.axes)
     block, dtype = emitter.schedule.physical_shape(dims), op.tensor.tensor.dtype
@@ -124,7 +128,8 @@ class Buffers:
     def find_tiles(self, emitter: RoleEmitter) -> None:
         """Of products, which must be copied, and vectors, which can be."""
         for load in (*self.plan.kept, *self.plan.ring):
-            tile = find_copy(emitter, load)
+            is_whole = load.mask is not None or load in self.plan.cleared
+            tile = find_copy(emitter, load, is_whole=is_whole)
             if tile is None:
                 raise InvalidConfig(
                     problem=f"the copy engine cannot load tiles of {load.tensor.name}",
@@ -192,8 +197,8 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     for load in (*plan.kept, *plan.ring):
         if load.slot not in facts or not facts[load.slot].fits_descriptor:
             return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
-        if not _ends_with_tensor(kernel, plan, load):
-            return Refusal(f"a loop may end before {load.tensor.name} does", load.loc)
+    if plan.cleared and (has_fp8(plan) or find_order(plan) is not None):
+        return Refusal("its loop may end before a tensor does", plan.loop.loc)
     sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) == 1]
     if sides:
         return Refusal(f"{sides[0]} has one element", plan.grid.loc)
@@ -219,7 +224,7 @@ def has_fp8(plan: RolePlan) -> bool:
 
 def whole_steps(kernel: TargetedKernel, plan: RolePlan, rows: int) -> int:
     """What steps of the loop must divide; 0 where any will do."""
-    whole = gcd(rows, plan.begin_step) if plan.long_last else 0
+    whole = gcd(rows, plan.begin_step) if plan.long_last and not plan.cleared else 0
     # fp8 was never seen to be right on a device where a tile is partial.
     (axis,) = kernel.outline.axes_of(plan.loop)
     extent = kernel.outline.extent(Dim.of(plan.rows)) if plan.long_last else axis.extent
@@ -235,34 +240,3 @@ def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:
         or facts[load.slot].contiguous_dim == operand.tile.shape[axis]
         for load, operand, axis in operands
     )
-
-
-def _ends_with_tensor(kernel: TargetedKernel, plan: RolePlan, load: Load) -> bool:
-    """Whether lanes past the end of a tile are those past the end of the tensor.
-
-    The copy engine fills these with zeros; others it would load.
-    """
-    known = kernel.outline.definitions
-    ranges = {
-        block: (start, end)
-        for op in (plan.grid, plan.loop)
-        for block, start, end in zip(op.blocks, op.body.args, op.ends)
-        if block in plan.sides
-    }
-    for size, index in zip(load.tensor.tensor.shape, load.indices):
-        affine = find_affine(index, known)
-        block = affine.dim.symbol if affine is not None and affine.dim is not None else None
-        if affine is None or block not in ranges:
-            continue
-        start, end = ranges[block]
-        if affine.offset or affine.base != ((start, 1),) or not _is_cut(end, size, known):
-            return False
-    return True
-
-
-def _is_cut(end: Value, size: Extent, known: Mapping[Value, Operation]) -> bool:
-    """Whether a loop ends with a tensor at the latest, and if not there, at whole tiles."""
-    op = known.get(end)
-    if isinstance(op, Elementwise) and op.fn == "minimum":
-        return any(_is_cut(arg, size, known) for arg in op.args)
-    return isinstance(op, Full) and op.value == size

@@ -8,7 +8,8 @@ lies elsewhere in registers is converted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +18,10 @@ from typing_extensions import override
 from tilesmith.backends.triton.emission.axes import Axis, AxisScope
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, call
+from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.backends.triton.warp_roles.layouts import Layout, without_axes
 from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
+from tilesmith.dtypes import I32, I64
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -26,7 +29,7 @@ from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import Dim, Value
+from tilesmith.ir.types import Dim, TileType, Value
 from tilesmith.schedule.schedule import Schedule
 
 ROWS, GROUP = "ROWS", "group"
@@ -34,6 +37,7 @@ ROWS, GROUP = "ROWS", "group"
 RESERVED_NAMES = (
     *(ROWS, GROUP, "gl", "gluon", "tma", "mbarrier", "turns", "turn", "step", "STAGES", "GROUPS"),
     *("fence_async_shared", "warpgroup_mma", "warpgroup_mma_wait"),
+    *("begin", "end", "part", "ready", "piece", "full_from", "full_to", "following"),
 )
 
 _GLUON_NAMES = (
@@ -89,6 +93,10 @@ class _InlineAxis(Axis):
 
 
 class _InlineScope(AxisScope):
+    @override
+    def is_partial(self, dim: Dim) -> bool:
+        return not self.has_narrow_starts and super().is_partial(dim)
+
     @override
     def slice_axis(self, dim: Dim) -> Axis:
         found = super().slice_axis(dim)
@@ -195,10 +203,19 @@ class RoleEmitter(Emitter):
             return self._layouts.get(op.value)
         return self._layouts.get(op.results[0]) if op.results else None
 
+    @contextmanager
+    def whole_tiles(self, *, is_whole: bool) -> Iterator[None]:
+        """Take all tiles for whole ones meanwhile, which begin at numbers of 32 bits."""
+        self.scope.has_narrow_starts = is_whole
+        yield
+        self.scope.has_narrow_starts = False
+
     @override
     def expr(self, value: Value) -> Expr:
         if self._is_plain(value):
-            return super().expr(value)
+            found = super().expr(value)
+            is_wide = self.scope.has_narrow_starts and value.type == TileType(I64, ())
+            return convert(found, I64, I32) if is_wide else found
         if value in self.uses.inlined:
             return self._inlined(value)
         expr = super().expr(value)

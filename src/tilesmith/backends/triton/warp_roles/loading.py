@@ -5,7 +5,8 @@ Both roles go through the same turns and count the same events; ``Shared`` is wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from tilesmith.backends.triton.emission.axes import start_name
@@ -21,6 +22,7 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     THREE_GROUPS,
     Ring,
 )
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Value
 
@@ -49,11 +51,27 @@ class Shared:
         return f"{self.buffer(load)}.index({slot})"
 
 
-def emit_scalars(emitter: RoleEmitter, plan: RolePlan) -> None:
-    """Numbers that positions of tiles and the ends of the loop depend on."""
-    for op in plan.before:
-        if op.results and not any(value.tile.rank for value in op.results):
+@contextmanager
+def entering(
+    emitter: RoleEmitter, plan: RolePlan, is_run: Callable[[Operation], bool]
+) -> Iterator[None]:
+    """What a role runs before the loop, and where all else stands: in a branch, if there is one."""
+    for op in filter(is_run, plan.always):
+        emitter.op(op)
+    branch = plan.branch
+    with (
+        nullcontext()
+        if branch is None
+        else emitter.writer.block(f"if {emitter.expr(branch.condition)}")
+    ):
+        for op in filter(is_run, plan.entering):
             emitter.op(op)
+        yield
+
+
+def is_scalar(op: Operation) -> bool:
+    """Whether an op gives numbers: positions of tiles and the ends of the loop depend on these."""
+    return bool(op.results) and not any(value.tile.rank for value in op.results)
 
 
 def emit_turns(emitter: RoleEmitter, plan: RolePlan) -> None:

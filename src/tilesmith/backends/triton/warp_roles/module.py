@@ -16,6 +16,7 @@ from tilesmith.backends.triton.emission.spelling import Needs, device_name, trit
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
+from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import (
@@ -30,11 +31,12 @@ from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, 
 from tilesmith.backends.triton.warp_roles.loading import (
     Shared,
     emit_copies,
-    emit_scalars,
     emit_turns,
+    entering,
+    is_scalar,
 )
 from tilesmith.backends.triton.warp_roles.order import find_order
-from tilesmith.backends.triton.warp_roles.plan import Refusal, RolePlan, plan_roles
+from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_FUNCTIONS,
     KEPT,
@@ -42,6 +44,7 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     SHARED_BYTES,
     WARPS_PER_GROUP,
 )
+from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
     FP8_FUNCTIONS,
@@ -162,12 +165,12 @@ class RoleModule:
         loop = self.plan.loop
         start = start_name(loop.blocks[0], loop.body.args[0])
         emitter.bind(loop.body.args[0], start)
-        emit_scalars(emitter, self.plan)
-        emit_turns(emitter, self.plan)
-        with bound_axes(emitter, self.plan):
-            self.buffers.find_tiles(emitter)
-        self.buffers.tiles |= reorder_keys(self.plan, emitter, self.buffers.tiles)
-        emit_copies(emitter, self.shared)
+        with entering(emitter, self.plan, is_scalar):
+            emit_turns(emitter, self.plan)
+            with bound_axes(emitter, self.plan):
+                self.buffers.find_tiles(emitter)
+            self.buffers.tiles |= reorder_keys(self.plan, emitter, self.buffers.tiles)
+            emit_copies(emitter, self.shared)
 
     @property
     def layouts(self) -> dict[Value, Layout]:
@@ -272,7 +275,8 @@ class RoleModule:
             if isinstance(layout, ProductLayout):
                 writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
         for name in self.needs.helpers:
-            text = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS, **SHORTCUTS}[name].rstrip()
+            known = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS, **SHORTCUTS, **CLEARING_FUNCTIONS}
+            text = known[name].rstrip()
             writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.heuristics.loops.seeds import has_short_sequences
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.copies import fits_form
-from tilesmith.backends.triton.warp_roles.plan import Refusal, plan_roles
+from tilesmith.backends.triton.warp_roles.plan import plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
+from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
-from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
 HOPPER = 90
@@ -51,10 +52,10 @@ class RoleOffers(ConfigConditions):
         return LEAST_GAIN if name == FORM else super().least_gain(name)
 
     @override
-    def may_be_first_form(self, name: str, facts: Facts) -> bool:
+    def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
         """Products alone are as fast without roles, and few rows fill no group."""
         if name != FORM:
-            return super().may_be_first_form(name, facts)
-        chained = facts.attention
+            return super().may_be_first_form(name, kernel)
+        chained = kernel.facts.attention
         rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROWS)
-        return rows >= LEAST_ROWS
+        return rows >= LEAST_ROWS and not has_short_sequences(kernel)

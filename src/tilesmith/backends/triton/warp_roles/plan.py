@@ -18,14 +18,20 @@ before it adds to it::
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
-from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.backends.triton.warp_roles.refusals import (
+    Bounds,
+    Refusal,
+    find_branch,
+    find_cuts,
+    leaves_out_rows_only,
+)
 from tilesmith.dtypes import BF16, F8E4M3, F16, F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
@@ -40,17 +46,6 @@ _PLAIN_OPS = (
     *(Full, TileIndex, Arange, BlockSize, Load, Store, Dot, Yield),
 )
 """What the groups that compute can run; other ops exchange lanes in ways not tried with them."""
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a kernel has no form with warp roles, and the line that it is about."""
-
-    reason: str
-    loc: SourceLocation
-
-    def __str__(self) -> str:
-        return f"{self.reason} ({self.loc})" if self.loc.line else self.reason
 
 
 @dataclass(frozen=True)
@@ -80,17 +75,33 @@ class RolePlan:
     rescaling: tuple[Operation, ...]
     begin_step: int = 0
     """What the loop's first index is a multiple of, besides rows of a tile; 1 if not known."""
+    branch: If | None = None
+    """What the loop stands in, where only some tiles have work."""
+    cleared: frozenset[Load] = frozenset()
+    """Loads of the loop that may end before their tensors do."""
+
+    @property
+    def always(self) -> tuple[Operation, ...]:
+        """What groups run before they know whether a tile has work."""
+        ops = self.grid.body.ops
+        ops = ops[: ops.index(self.branch)] if self.branch is not None else ()
+        return tuple(op for op in ops if op not in self.kept)
+
+    @property
+    def entering(self) -> tuple[Operation, ...]:
+        """What groups run before the loop of a tile that has work."""
+        ops = _ops_around(self.grid, self.branch)
+        return tuple(op for op in ops[: ops.index(self.loop)] if op not in self.kept)
 
     @property
     def before(self) -> tuple[Operation, ...]:
         """What groups run before the loop."""
-        ops = self.grid.body.ops
-        return tuple(op for op in ops[: ops.index(self.loop)] if op not in self.kept)
+        return (*self.always, *self.entering)
 
     @property
     def after(self) -> tuple[Operation, ...]:
         """What groups run after the loop."""
-        ops = self.grid.body.ops
+        ops = _ops_around(self.grid, self.branch)
         return tuple(op for op in ops[ops.index(self.loop) + 1 :] if not isinstance(op, Yield))
 
     @property
@@ -104,6 +115,11 @@ class RolePlan:
         return frozenset({self.rows}) if self.loop.ends[0] in self._of_rows else frozenset()
 
     @property
+    def first_row(self) -> Value:
+        """Where a tile of rows begins."""
+        return self.grid.body.args[self.grid.blocks.index(self.rows)]
+
+    @property
     def is_uneven(self) -> bool:
         """Whether the loop begins or ends elsewhere for other rows."""
         return bool({self.loop.begins[0], self.loop.ends[0]} & self._of_rows)
@@ -111,11 +127,11 @@ class RolePlan:
     @property
     def _of_rows(self) -> set[Value]:
         """Positions that grow with the first of a tile's rows."""
-        start = self.grid.body.args[self.grid.blocks.index(self.rows)]
-        reached = {start}
+        reached = {self.first_row}
         for op in self.before:
-            if isinstance(op, Elementwise) and op.fn in ("add", "minimum", "maximum"):
-                reached.update(op.results if reached & set(op.args) else ())
+            is_kept = isinstance(op, Elementwise) and op.fn in ("add", "minimum", "maximum")
+            if is_kept or isinstance(op, Cast):
+                reached.update(op.results if reached & set(op.operand_values()) else ())
         return reached
 
     @property
@@ -160,14 +176,17 @@ def plan_roles(function: Function) -> RolePlan | Refusal:
 class _Planner:
     def __init__(self, function: Function, grid: Grid) -> None:
         self._grid = grid
-        self._loop = _only_loop(grid)
+        self._branch = find_branch(grid)
+        self._loop = _only_loop(grid, self._branch)
         self._defining = definitions(function.body)
         self._body = self._loop.body.ops[:-1]
         self._inside = set(self._body)
-        self._users = find_users((*grid.body.ops, *self._loop.body.ops))
+        around = _ops_around(grid, self._branch)
+        self._ops = tuple(dict.fromkeys((*grid.body.ops, *around, *self._loop.body.ops)))
+        self._users = find_users(self._ops)
 
     def plan(self) -> RolePlan:
-        _check_ops(self._grid, self._loop)
+        _check_ops(self._ops, self._branch, self._loop)
         dots = [op for op in self._body if isinstance(op, Dot)]
         if not dots:
             raise _Refused("its loop has no product", self._loop)
@@ -198,7 +217,9 @@ class _Planner:
             tuple(op for op in self._body if op not in apart | views),
             rescaling,
             self._begin_step(rows, self._loop.begins[0]),
+            self._branch,
         )
+        plan = replace(plan, cleared=self._cleared(plan))
         self._check_rows(plan)
         self._check_carried(plan)
         return plan
@@ -217,9 +238,23 @@ class _Planner:
         op = self._defining.get(value)
         while isinstance(op, (Mask, Permute)):
             op = self._defining.get(op.x)
-        if not isinstance(op, Load) or op.mask is not None or op.bases is not None:
+        if not isinstance(op, Load) or op.bases is not None:
+            return None
+        is_hidden = op not in self._inside and leaves_out_rows_only(op, self._ops, self._defining)
+        if op.mask is not None and not is_hidden:
             return None
         return op if self._feeds_products_only(op.result) else None
+
+    def _cleared(self, plan: RolePlan) -> frozenset[Load]:
+        """Those whose lanes past the end of the loop are no zeros."""
+        bounds = Bounds(plan.sides, plan.rows, plan.first_row, self._defining)
+        cuts = {x: find_cuts(x, (plan.grid, plan.loop), bounds) for x in (*plan.kept, *plan.ring)}
+        for load, found in cuts.items():
+            # Rows that a mask leaves out are not stored.
+            known = plan.rows if load.mask is not None else plan.loop.blocks[0]
+            if found - {known}:
+                raise _Refused(f"a tile of {load.tensor.name} may end before the tensor does", load)
+        return frozenset(load for load, found in cuts.items() if found and load.mask is None)
 
     def _feeds_products_only(self, value: Value) -> bool:
         return all(
@@ -322,20 +357,28 @@ class _Planner:
         for op in (*plan.before, *plan.between, *plan.rescaling, *plan.after):
             if isinstance(op, Reduce) and op.x.tile.shape[op.axis] == rows:
                 raise _Refused("rows that groups would share are reduced", op)
+        for load in plan.kept:
+            if load.mask is not None and load.mask.tile.shape[0] != rows:
+                raise _Refused(f"a mask of {load.tensor.name} leaves out more than rows", load)
 
 
-def _only_loop(grid: Grid) -> Loop:
-    found = [op for op in grid.body.ops if op.regions()]
+def _only_loop(grid: Grid, branch: If | None) -> Loop:
+    found = [op for op in _ops_around(grid, branch) if op.regions()]
     if len(found) != 1 or not isinstance(found[0], Loop):
         raise _Refused("it has not exactly one loop inside its tiles", found[-1] if found else grid)
     return found[0]
 
 
-def _check_ops(grid: Grid, loop: Loop) -> None:
+def _ops_around(grid: Grid, branch: If | None) -> tuple[Operation, ...]:
+    """Those among which the loop stands."""
+    return grid.body.ops if branch is None else branch.then.ops
+
+
+def _check_ops(ops: Iterable[Operation], branch: If | None, loop: Loop) -> None:
     if loop.rank != 1 or not loop.blocks[0] or loop.is_ordered:
         raise _Refused("its loop does not run over the tiles of one axis in any order", loop)
-    for op in (*grid.body.ops, *loop.body.ops):
-        is_known = isinstance(op, _PLAIN_OPS) or op is loop or isinstance(op, Permute)
+    for op in ops:
+        is_known = isinstance(op, _PLAIN_OPS) or op in (loop, branch) or isinstance(op, Permute)
         if not is_known:
             raise _Refused(f"warps with roles cannot run {op.name} yet", op)
         if isinstance(op, Dot) and op not in loop.body.ops:

@@ -246,9 +246,8 @@ class WarpRoleRules(ConfigConditions):
                 expected=f"a divisor of {whole}: whole tiles are copied",
                 fix=f"{_largest_divisor(whole, step)} for {self._plan.loop.blocks[0]}",
             )
-        sides = self._plan.sides
         for name, size in sizes.items():
-            if name not in sides and size != 1:
+            if name not in self._plan.sides and size != 1:
                 raise InvalidConfig(
                     problem=f"a block size of {size} for {name}",
                     expected=f'structure="{FORM}" needs 1 for axes beside the products',
@@ -291,10 +290,8 @@ class WarpRoleRules(ConfigConditions):
         has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
         if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
             yield {**values, "num_stages": values["num_stages"] - 1}
-        shapes = [value.tile.shape for value in use.shared_tiles]
-        columns = tuple(
-            dim for shape in shapes for dim in shape if dim.symbol not in (None, self._plan.rows)
-        )
+        dims = [dim for value in use.shared_tiles for dim in value.tile.shape]
+        columns = tuple(dim for dim in dims if dim.symbol not in (None, self._plan.rows))
         yield kernel.halve_block(values, columns)
         yield {**values, "num_stages": least} if values["num_stages"] > least else None
 
@@ -337,7 +334,9 @@ class WarpRoleRules(ConfigConditions):
         model = self.model(kernel)
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
         ways = (True, False) if is_staggered and is_even else (False,)
-        for is_looped, size, number, stages in combinations(ways, (128, 64, 32), groups, depths):
+        # Clearing the rest of a wide tile takes registers that a group does not have.
+        steps = (128, 64, 32)[bool(self._plan.cleared) :]
+        for is_looped, size, number, stages in combinations(ways, steps, groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
             seed = RoleSeed(
                 blocks, number, stages, _order(kernel, self._plan), _grouping(kernel, self._plan)
@@ -348,14 +347,14 @@ class WarpRoleRules(ConfigConditions):
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
                 if has_room or not is_looped:
-                    walks = is_looped or (not is_staggered and has_room and is_even != is_narrow)
+                    does_walk = is_even != is_narrow or self._plan.branch is not None
+                    walks = is_looped or (not is_staggered and has_room and does_walk)
                     yield replace(seed, is_persistent=walks)
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
         (loop,) = kernel.outline.axes_of(self._plan.loop)
-        names = self._plan.sides
-        sides = [name for name in names if name in kernel.entries.blocks]
+        sides = [name for name in self._plan.sides if name in kernel.entries.blocks]
         blocks = {name: min(size, kernel.whole(name)) for name in sides}
         if not self._plan.early and loop.block in blocks:
             blocks[loop.block] = min(64, blocks[loop.block])
@@ -372,14 +371,15 @@ def _order(kernel: TargetedKernel, plan: RolePlan) -> tuple[int, ...]:
     (grid,) = kernel.outline.grids
     axes = list(range(len(grid.blocks)))
     if plan.is_uneven:
-        return tuple(axes)
+        # Tiles and heads of one sequence follow one another.
+        return tuple(axes if plan.branch is None else reversed(axes))
     rows = grid.blocks.index(plan.rows)
     return (rows, *(axis for axis in axes if axis != rows))
 
 
 def _grouping(kernel: TargetedKernel, plan: RolePlan) -> int:
     """Heads side by side, where their rows differ in length; few enough for the cache."""
-    if not plan.is_uneven:
+    if not plan.is_uneven or plan.branch is not None:
         return 1
     traffic = kernel.facts.bytes or 0
     (grid,) = kernel.outline.grids

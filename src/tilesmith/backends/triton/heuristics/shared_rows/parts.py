@@ -9,7 +9,6 @@ from typing_extensions import override
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.ops.control_flow import LEAST_SMS_FOR_GROUPS, If
 from tilesmith.ir.types import next_power_of_2
-from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import counted_block
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
@@ -48,15 +47,15 @@ class RowForms(ScheduleRules):
         return [name for name in _forms(kernel) if name != EXCHANGE or has_room]
 
     @override
-    def may_be_first_form(self, name: str, facts: Facts) -> bool:
+    def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
         """An exchange may be a default where it was seen to run and to gain.
 
         That is on NVIDIA devices, for loaded rows, for products of 16-bit types, and of fp32
         without matrix units.
         """
         if name != EXCHANGE:
-            return super().may_be_first_form(name, facts)
-        products = facts.matmuls
+            return super().may_be_first_form(name, kernel)
+        products = kernel.facts.matmuls
         is_known = all(f.itemsize == (2 if f.uses_tensor_cores else 4) for f in products)
         return self.target.kind == "cuda" and is_known
 

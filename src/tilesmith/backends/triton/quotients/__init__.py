@@ -1,0 +1,1 @@
+"""Quotients that need not be exact, since what is made of them is rounded."""

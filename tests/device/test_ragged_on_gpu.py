@@ -1,0 +1,35 @@
+"""Sequences laid end to end with warp roles on the GPU: against fp64, beside ones that are NaN."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+
+from tests.backends.triton.test_ragged_roles import KERNELS, make_args, spoiled
+from tilesmith.backends.triton.warp_roles.rules import FORM
+from tilesmith.numerics.compare import check_against
+
+pytestmark = pytest.mark.device
+
+LENGTHS = ((1, 63, 64, 65, 127, 0, 130, 577), (1021, 4095, 1, 257))
+NUM_REPEATS = 20
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=len)
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_agrees_with_fp64(kind, head_dim, lengths, seed):
+    kernel, exact = KERNELS[kind]
+    args = make_args(kind, lengths, d=head_dim, window=50 + sum(lengths[:2]), device="cuda")
+    form = kernel.bind(args).config_spec.forms()[FORM]
+    config = form.default_config() if seed is None else form.random_config(Random(seed))
+    run = kernel.bind(args).compile_config(config.updated(structure=FORM))
+    found, wanted = run(*args), exact(*args)
+    checked = {"reduction_length": max(lengths), "intermediate": [torch.bfloat16] * 2}
+    check_against(found, wanted, **checked)
+    assert all(torch.equal(run(*args), found) for _ in range(NUM_REPEATS))
+    others = sum(lengths[:-1])
+    check_against(run(*spoiled(args, others))[:others], wanted[:others], **checked)
