@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from tilesmith.diagnostics.operators import operator_errors as errors
 
-FORWARD_MODE = vars(forward_ad), "_current_level", -1
+FORWARD_MODE = forward_ad.__dict__, "_current_level", -1
 """Where torch notes how many levels of dual numbers there are, and what stands there for none."""
 
 
