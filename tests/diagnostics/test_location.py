@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tilesmith.cli.main import SHIPPED
+from tilesmith.diagnostics import location
 from tilesmith.diagnostics.location import (
     KERNELS_DIRECTORY,
     PACKAGE_DIRECTORY,
@@ -63,6 +65,15 @@ def test_library_frames_are_passed_over():
 def test_shipped_kernels_are_user_code():
     file = f"{KERNELS_DIRECTORY}softmax.py"
     assert run_as(file, "def softmax():\n    return capture()\n")["softmax"]().file == file
+    assert Path(KERNELS_DIRECTORY) == SHIPPED
+
+
+def test_our_own_code_is_not_the_users_where_it_is_installed(monkeypatch: pytest.MonkeyPatch):
+    home = f"{STANDARD_LIBRARY}site-packages/tilesmith/"
+    monkeypatch.setattr(location, "PACKAGE_DIRECTORY", home)
+    trace = run_as(f"{home}frontend/trace_here.py", "def trace():\n    return capture()\n")
+    user = run_as("user.py", "def kernel():\n    return trace()\n", trace=trace["trace"])
+    assert user["kernel"]().file == "user.py"
 
 
 def test_installed_packages_are_user_code_but_the_standard_library_is_not():

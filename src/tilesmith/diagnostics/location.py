@@ -16,10 +16,9 @@ from types import CodeType, FrameType, TracebackType
 PACKAGE_DIRECTORY = str(Path(__file__).resolve().parents[1]) + os.sep
 STANDARD_LIBRARY = str(Path(os.__file__).resolve().parent) + os.sep
 # Shipped kernels are written as a user would write them; errors in them show their lines.
-# Installed packages lie inside the standard library's folder.
-KERNELS_DIRECTORY = PACKAGE_DIRECTORY + "kernels" + os.sep
+KERNELS_DIRECTORY = PACKAGE_DIRECTORY + "shipped" + os.sep
+# Installed packages lie inside the standard library's folder, ours may be one of them.
 USER_DIRECTORIES = (
-    KERNELS_DIRECTORY,
     STANDARD_LIBRARY + "site-packages" + os.sep,
     STANDARD_LIBRARY + "dist-packages" + os.sep,
 )
@@ -130,6 +129,8 @@ def _block(node: ast.AST, name: str) -> list[ast.AST]:
 
 @lru_cache(maxsize=1024)  # each op of a trace asks for the files of all its callers
 def _is_user_file(file: str, skipped: tuple[str, ...]) -> bool:
+    if file.startswith(PACKAGE_DIRECTORY):
+        return file.startswith(KERNELS_DIRECTORY)
     return not file.startswith(skipped) or file.startswith(USER_DIRECTORIES)
 
 
