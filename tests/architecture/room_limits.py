@@ -11,7 +11,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions": (3, 396),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_250),
-    "tilesmith/backends/triton/heuristics/loops": (2, 89),
+    "tilesmith/backends/triton/heuristics/loops": (2, 90),
     "tilesmith/backends/triton/heuristics/measured": (2, 284),
     "tilesmith/backends/triton/quotients": (2, 62),
     "tilesmith/backends/triton/turned_products": (2, 190),
@@ -54,7 +54,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 92_912,
+    "lines in src": 92_913,
     "files in src": 500,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
