@@ -10,6 +10,7 @@ import tilesmith.language as hl
 from examples.jagged_hstu_attn import reference as hstu_reference
 from examples.jagged_hstu_attn_2 import jagged_hstu_attn_2
 from examples.ports import varlen_attention as varlen_port
+from examples.ports.paged_decode import paged_decode
 from tests.backends.triton.gluon_memory import ProtocolError
 from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.warp_role_model import Explorer, record
@@ -197,6 +198,14 @@ def test_rows_that_are_left_out_must_not_be_stored():
     args = (*(torch.empty(256, 64, dtype=torch.bfloat16) for _ in range(3)), 100)
     found = plan_roles(spec_of(unmasked_store, args).kernel.outline.function)
     assert isinstance(found, Refusal)
+
+
+def test_rows_of_known_number_keep_their_tiles():
+    q, cache = torch.empty(4, 8, 64).bfloat16(), torch.empty(64, 16, 2, 64).bfloat16()
+    pages, lengths = torch.zeros(4, 16, dtype=torch.int64), torch.full((4,), 200)
+    args = (q, cache, cache.clone(), pages, lengths)
+    name, _ = spec_of(paged_decode, args).rules.seeds(spec_of(paged_decode, args).kernel)
+    assert name == "attention"
 
 
 @tilesmith.kernel(static_shapes=True)

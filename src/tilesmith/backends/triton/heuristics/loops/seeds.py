@@ -63,11 +63,12 @@ def ragged_attention_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     fact, grids = kernel.facts.attention, kernel.outline.grids
     if fact is None or kernel.target.kind != "cuda" or fact.scores.itemsize != 2:
         return []
-    known = kernel.outline.definitions
-    is_ragged = any(has_loaded_bounds_inside(grid, known) for grid in grids)
+    known, rows = kernel.outline.definitions, fact.scores.m
+    tiled = [grid for grid in grids if rows.block in grid.blocks and rows.extent is None]
+    is_ragged = any(has_loaded_bounds_inside(grid, known) for grid in tiled)
     if not is_ragged or len(kernel.facts.matmuls) > 2 or fact.values.n.extent_or(WIDEST) > WIDEST:
         return []
-    blocks = sized((fact.scores.m, RAGGED_ROWS), (fact.scores.n, RAGGED_COLUMNS))
+    blocks = sized((rows, RAGGED_ROWS), (fact.scores.n, RAGGED_COLUMNS))
     # Tiles and heads of one sequence follow one another.
     orders = [list(reversed(range(len(loop.blocks)))) for loop in kernel.entries.ordered[:1]]
     return [GpuSeed(blocks, 4, 3, options={"loop_orders": orders}), *attention_seeds(kernel)]
