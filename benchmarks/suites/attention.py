@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,6 +38,19 @@ def exact_attention(
 
 def exact_causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return exact_attention(q, k, v, is_causal=True)
+
+
+def causal_sizes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Of a query's outputs, which average one key or all of them, with weights that are rounded."""
+
+    def form(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        scores = queries.double() @ keys.double().transpose(-1, -2) / math.sqrt(q.size(-1))
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+        return (weights.square() @ values.double().square()).sqrt()
+
+    flat = (x.flatten(0, -3) for x in (q, k, v))
+    return by_parts(form, 3, num_scores)(*flat).view(q.shape)
 
 
 def eager_causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -140,11 +154,14 @@ def eager_flex_attention(
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
-def exact_flex_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *modifiers: Any
-) -> torch.Tensor:
-    group = q.size(1) // k.size(1)
-    return exact_causal_attention(q, *(x.repeat_interleave(group, 1) for x in (k, v)))
+def of_shared_heads(form: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A form of causal attention for key heads that several query heads share."""
+
+    def of_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *modifiers: Any) -> Any:
+        group = q.size(1) // k.size(1)
+        return form(q, *(x.repeat_interleave(group, 1) for x in (k, v)))
+
+    return of_heads
 
 
 def head_bytes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: Any) -> float:
@@ -181,6 +198,7 @@ def plain_operators() -> tuple[Operator, ...]:
             kernels={"causal_attention": "examples.attention:causal_attention"},
             eager=eager_causal_attention,
             exact=exact_causal_attention,
+            sizes=causal_sizes,
             others={"triton": f"{triton}:causal_attention"},
             flops=causal_flops,
             **heads,
@@ -229,7 +247,8 @@ def operators() -> tuple[Operator, ...]:
             cpu_inputs=inputs(causal_blocks, ((1, 4, 2, 64, 32), (2, 4, 2, 150, 32)), FP32),
             kernels={"flex_attention": "examples.flex_attention:flex_attention"},
             eager=eager_flex_attention,
-            exact=exact_flex_attention,
+            exact=of_shared_heads(exact_causal_attention),
+            sizes=of_shared_heads(causal_sizes),
             flops=causal_flops,
             num_bytes=head_bytes,
             **SHARED,

@@ -66,7 +66,9 @@ class Operator:
         reduction_length: terms of the longest sum behind one element, from the arguments.
         roundings: intermediates that are rounded to the input type before they are summed.
         kernel_roundings: further ones of some of our kernels, by short name.
-        hardware_roundings: further ones that matrix units of GPUs make, from the arguments.
+        cut_steps: those in which fp8 matrix units of GPUs cut a sum, from the arguments.
+        sizes: the root of the sum of the squares of each element's terms, in float64 and as many
+            tensors as results, where they are not of one size everywhere: what errors scale with.
         exponents: terms of the sums, of about one, whose powers are the result, from the arguments:
             a power's relative error is the absolute one of its exponent.
         num_products: matrix products on the way to a result, one after the other: on a GPU, those
@@ -88,7 +90,8 @@ class Operator:
     reduction_length: Callable[..., int] = lambda *arguments: 1
     roundings: int = 0
     kernel_roundings: Mapping[str, int] = field(default_factory=dict[str, int])
-    hardware_roundings: Callable[..., int] = lambda *arguments: 0
+    cut_steps: Callable[..., int] = lambda *arguments: 0
+    sizes: Callable[..., Any] | None = None
     exponents: Callable[..., int] = lambda *arguments: 0
     dtypes: Sequence[torch.dtype] = (torch.bfloat16, torch.float16, torch.float32)
     devices: Sequence[str] = ("cuda", "cpu")
@@ -112,7 +115,7 @@ class Operator:
         powers = ceil(SUM_SIGMAS * sqrt(self.exponents(*arguments)) / INTERMEDIATE_VALUE_WEIGHT)
         if device == "cpu":
             return (dtype,) * count + (torch.float32,) * powers
-        own = (dtype,) * (count + self.hardware_roundings(*arguments))
+        own = (dtype,) * count
         own += (torch.float32,) * powers
         if dtype != torch.float32:
             return own

@@ -15,8 +15,9 @@ import torch
 
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.frontend.containers import map_tensors, tensors_in
-from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_error
+from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_by
 from tilesmith.numerics.reference_setup import bytes_of
+from tilesmith.numerics.tolerance import Budget
 
 POISON = 0xFF
 """As every byte: NaN in all floating-point types, -1 in integers."""
@@ -60,12 +61,14 @@ class Reference:
     """Their fingerprint."""
     dtypes: list[torch.dtype] = field(default_factory=list[torch.dtype])
     """Of the eager form's results, where they are known."""
+    sizes: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    """As of Operator; none where all elements of a result have one size."""
 
     def save(self, path: Path, *, with_results: bool = True) -> None:
         """Write it; a reader never sees half of it."""
         self.save_types(path)
-        results = self.results if with_results else None
-        _save({"results": results, "arguments": self.arguments}, path)
+        made = {"results": self.results, "sizes": self.sizes} if with_results else None
+        _save({"made": made, "arguments": self.arguments}, path)
 
     def save_types(self, path: Path) -> None:
         """Write the types alone, beside the rest."""
@@ -80,8 +83,8 @@ class Reference:
         """Read what was saved; ``make`` gives the results where they were not."""
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
         dtypes = torch.load(path.with_suffix(TYPES), weights_only=True)
-        results = make().results if found["results"] is None else found["results"]
-        return cls(results, found["arguments"], dtypes)
+        made = found["made"] or vars(make())
+        return cls(made["results"], found["arguments"], dtypes, made["sizes"])
 
 
 def _save(content: object, path: Path) -> None:
@@ -100,7 +103,8 @@ def work_out(operator: Operator, arguments: Arguments) -> Reference:
     results = [tensor.detach().clone() for tensor in tensors_in(exact)]
     if not results:
         raise ValueError(f"the reference of {operator.name} has no tensor in its result")
-    return Reference(results, before)
+    sizes = operator.sizes(*arguments) if operator.sizes is not None else ()
+    return Reference(results, before, sizes=list(tensors_in(sizes)))
 
 
 def with_types(reference: Reference, operator: Operator, arguments: Arguments) -> Reference:
@@ -135,8 +139,13 @@ class Judge:
     ) -> None:
         self._results = reference.results
         self._dtypes = reference.dtypes
-        self._length = operator.reduction_length(*arguments)
-        self._roundings = intermediates
+        self._sizes = reference.sizes or [None] * len(reference.results)
+        has_units = any(result.is_cuda for result in reference.results)
+        cut_steps = operator.cut_steps(*arguments) if has_units else 0
+        length = max(1, operator.reduction_length(*arguments))
+        self._budget = partial(
+            Budget, reduction_length=length, intermediates=tuple(intermediates), cut_steps=cut_steps
+        )
 
     def judge(self, returned: Any) -> Judgement:
         """Compare what was returned; more tensors than the reference has are not looked at."""
@@ -147,7 +156,7 @@ class Judge:
         if problem:
             return Judgement(problem)
         try:
-            return _worst([self._measure(*pair) for pair in zip(found, self._results)])
+            return _worst([self._measure(*pair) for pair in zip(found, self._results, self._sizes)])
         except (AccuracyError, TypeError) as error:
             return Judgement(str(error))
 
@@ -163,16 +172,16 @@ class Judge:
                 return f"result {position} is {actual.dtype}, narrower than eager's {dtype}"
         return ""
 
-    def _measure(self, actual: torch.Tensor, exact: torch.Tensor) -> ErrorReport:
-        measure = partial(
-            measure_error, reduction_length=self._length, intermediate=self._roundings
-        )
+    def _measure(
+        self, actual: torch.Tensor, exact: torch.Tensor, sizes: torch.Tensor | None
+    ) -> ErrorReport:
+        budget = self._budget(actual.dtype)
         try:
-            return measure(actual, exact)
+            return measure_by(budget, actual, exact, sizes)
         except torch.OutOfMemoryError:
             # Comparing takes several times the memory of the result, in float64.
             torch.cuda.empty_cache()
-            return measure(actual.cpu(), exact.cpu())
+            return measure_by(budget, *map_tensors((actual, exact, sizes), torch.Tensor.cpu))
 
 
 def _worst(reports: list[ErrorReport]) -> Judgement:

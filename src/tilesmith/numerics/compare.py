@@ -107,16 +107,26 @@ def measure_error(
 ) -> ErrorReport:
     """The report of ``check_against`` without the verdict; shape and type must still match."""
     _check_form(actual, reference, dtype)
+    budget = tolerance.derive_budget(actual.dtype, reduction_length, intermediate)
+    return measure_by(budget, actual, reference)
+
+
+def measure_by(
+    budget: tolerance.Budget | None,
+    actual: torch.Tensor,
+    reference: torch.Tensor,
+    sizes: torch.Tensor | None = None,
+) -> ErrorReport:
+    """The report by a budget, which exact types have no use for; ``sizes`` are as it takes them."""
+    _check_form(actual, reference, None)
     actual, reference = actual.detach(), reference.detach().to(actual.device)
-    budget, floor = None, 0.0
-    if actual.dtype.is_floating_point:
-        budget = tolerance.derive_budget(actual.dtype, reduction_length, intermediate)
-        floor = budget.absolute_floor
+    budget = budget if actual.dtype.is_floating_point else None
+    floor = 0.0 if budget is None else budget.absolute_floor
     found = measure_elements(actual, reference, actual.dtype)
     error = found.absolute
     if error.numel() == 0:
         return ErrorReport(0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0, 0, budget)
-    allowed = torch.zeros_like(error) if budget is None else budget.allowed(found.reference)
+    allowed = torch.zeros_like(error) if budget is None else budget.allowed(found.reference, sizes)
     # Share of the allowance each element uses; the error itself where nothing is allowed.
     usage = torch.where(allowed > 0, error / allowed, error)
     index = tolerance.unravel(int(usage.flatten().argmax()), error.shape)

@@ -24,6 +24,7 @@ INTERMEDIATE_SCALE_WEIGHT = 4
 NORM_ELEMENTWISE_STEPS = 8
 NORM_SUM_SIGMAS = 2
 NORM_INTERMEDIATE_WEIGHT = 2
+CUT_UNIT, CUT_TERMS = 2.0**-13, 33
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -165,7 +166,16 @@ class Budget:
       random walk, at one sigma ``u_acc sqrt(n / 2) s`` whether or not the terms cancel; six sigma
       cover 1e9 elements;
     - ``u_mid (2 |r| + 4 s)``: for each intermediate rounded to a narrower type and then summed;
+    - ``6 c (|r| / sqrt(3) + s / sqrt(6))``: a sum that matrix units make in steps of 32 terms, each
+      of which cuts its terms and the sum 13 bits below the largest of them (fp8 on Hopper). Cut
+      bits are uniform, 0.54 is the mean square of a power of two below a number over that number,
+      so a step is off by ``sqrt(33 / 3 * 0.54) 2**-13`` of the sum so far at one sigma, and ``c``
+      is that times the root of the number of steps. On its way to ``r`` a sum has the mean square
+      ``r**2 / 3 + s**2 / 6``;
     - the smallest normal of the accumulation type: hardware may flush subnormals to zero.
+
+    Where terms are not of one size everywhere (a causal average has one key or thousands), ``s`` is
+    given for each element: the root of the sum of the squares of its terms.
 
     The terms in ``s`` are there only for n > 1: an element-wise result has nothing to cancel. The
     error norm is held to tighter multiples, since random errors average out over many elements.
@@ -174,18 +184,20 @@ class Budget:
         dtype: type of the result.
         reduction_length: terms of the longest sum behind one element (1: element-wise).
         intermediates: narrower types that intermediate values are rounded to, one per rounding.
+        cut_steps: steps of the longest sum in matrix units that cut it.
     """
 
     dtype: torch.dtype
     reduction_length: int = 1
     intermediates: tuple[torch.dtype, ...] = ()
+    cut_steps: int = 0
 
     @property
     def value_coefficient(self) -> float:
         """Allowed error in units of the element itself."""
         elementwise = ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = INTERMEDIATE_VALUE_WEIGHT * self._intermediate_roundoff
-        return unit_roundoff(self.dtype) + elementwise + intermediate
+        return unit_roundoff(self.dtype) + elementwise + intermediate + self._cut / math.sqrt(3)
 
     @property
     def scale_coefficient(self) -> float:
@@ -193,7 +205,7 @@ class Budget:
         if self.reduction_length <= 1:
             return 0.0
         intermediate = INTERMEDIATE_SCALE_WEIGHT * self._intermediate_roundoff
-        return SUM_SIGMAS * self._sum_growth + intermediate
+        return SUM_SIGMAS * self._sum_growth + intermediate + self._cut / math.sqrt(6)
 
     @property
     def absolute_floor(self) -> float:
@@ -207,12 +219,15 @@ class Budget:
         elementwise = NORM_ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = NORM_INTERMEDIATE_WEIGHT * self._intermediate_roundoff
         summed = NORM_SUM_SIGMAS * self._sum_growth if self.reduction_length > 1 else 0.0
-        return unit_roundoff(self.dtype) + elementwise + summed + intermediate
+        # The root mean square over all elements is 1 / sqrt(2) of c.
+        cut = self._cut / SUM_SIGMAS
+        return unit_roundoff(self.dtype) + elementwise + summed + intermediate + cut
 
-    def allowed(self, reference: torch.Tensor) -> torch.Tensor:
-        """Largest allowed absolute error of each element, as float64."""
+    def allowed(self, reference: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        """Largest allowed absolute error of each element, as float64; ``sizes`` are its ``s``."""
         magnitude = finite_magnitude(reference)
-        offset = self.scale_coefficient * rms(magnitude) + self.absolute_floor
+        scale = rms(magnitude) if sizes is None else sizes
+        offset = self.scale_coefficient * scale + self.absolute_floor
         return self.value_coefficient * magnitude + offset
 
     @property
@@ -222,6 +237,11 @@ class Budget:
     @property
     def _intermediate_roundoff(self) -> float:
         return sum(unit_roundoff(dtype) for dtype in self.intermediates)
+
+    @property
+    def _cut(self) -> float:
+        """Six sigma of what the steps cut off, in units of the sum on its way."""
+        return SUM_SIGMAS * CUT_UNIT * math.sqrt(CUT_TERMS / 3 * 0.54 * self.cut_steps)
 
     @property
     def _sum_growth(self) -> float:
