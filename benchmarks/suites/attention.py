@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from benchmarks.sdpa import peers
 from benchmarks.suites.arguments import Size, inputs, normals, num_bytes_of, three_tensors
 from benchmarks.suites.widening import by_parts
 from examples import attention, flex_attention, fp8_attention
@@ -189,7 +190,7 @@ def plain_operators() -> tuple[Operator, ...]:
         Operator(
             "flash_attention",
             kernels={"attention": "examples.attention:attention"},
-            others={"triton": f"{triton}:attention"},
+            others={"triton": f"{triton}:attention", **peers("plain")},
             **plain,
             **heads,
         ),
@@ -199,13 +200,14 @@ def plain_operators() -> tuple[Operator, ...]:
             eager=eager_causal_attention,
             exact=exact_causal_attention,
             sizes=causal_sizes,
-            others={"triton": f"{triton}:causal_attention"},
+            others={"triton": f"{triton}:causal_attention", **peers("causal")},
             flops=causal_flops,
             **heads,
         ),
         Operator(
             "blackwell_attentions",
             kernels={"blackwell_attention": "examples.blackwell_attention:blackwell_attention"},
+            others=peers("plain"),
             **plain,
             **heads,
         ),
@@ -249,6 +251,7 @@ def operators() -> tuple[Operator, ...]:
             eager=eager_flex_attention,
             exact=of_shared_heads(exact_causal_attention),
             sizes=of_shared_heads(causal_sizes),
+            others=peers("causal"),
             flops=causal_flops,
             num_bytes=head_bytes,
             **SHARED,

@@ -185,6 +185,7 @@ def row_operator(
     return Operator(
         kernel,
         inputs=cells(name, make),
+        board=range(len(CELLS[name])),
         cpu_inputs=inputs(make, SMALL_PRODUCTS, FP32),
         kernels={kernel: f"examples.{module}:{kernel}"},
         eager=eager,

@@ -75,6 +75,8 @@ class Operator:
             of float32 run in tf32.
         dtypes: types it can be asked for.
         devices: where it can run.
+        board: positions of the inputs on a scoreboard; by default three, see ``board_inputs``.
+        family: operators of one kind, whose predicted and measured times are compared.
         cpu_inputs: what takes the place of ``inputs`` on a CPU, where those would take minutes;
             their ids count from zero too. ``inputs_on`` chooses.
     """
@@ -97,6 +99,8 @@ class Operator:
     devices: Sequence[str] = ("cuda", "cpu")
     cpu_inputs: Sequence[Input] = ()
     num_products: int = 0
+    board: Sequence[int] = ()
+    family: str = ""
 
     def inputs_on(self, device: str) -> Sequence[Input]:
         """The inputs for a kind of device, ``cpu`` or ``cuda``."""

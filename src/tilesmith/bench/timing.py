@@ -44,6 +44,8 @@ from tilesmith.runtime.native.loader import load_artifact
 
 DEVICE_REPEATS, HOST_REPEATS = 100, 15
 TIME_LIMIT_S = 10.0
+PRECISION = 0.002
+"""Of medians on a device; with less than that, rounds end before there are as many."""
 MIN_SAMPLE_MS = 1.0
 """On the host, where clocks and their disturbances are felt below."""
 SPARE_S = 2.0
@@ -77,26 +79,31 @@ def time_in_turns(
     works = {WORK: work, AGAIN: work}
     if baseline is not None:
         works[BASELINE] = baseline
+    ready, timer, notes = make_ready(works, is_right, device, options)
+    return Timed(time_all(ready, device, options), timer, notes)
+
+
+def time_all(ready: Mapping[str, Work], device: str, options: Options) -> Mapping[str, Timing]:
+    """Samples of all in turns."""
     if device == "cpu":
         conditions = Conditions(time_limit_s=TIME_LIMIT_S, meter=read_meter, spare_s=SPARE_S)
-        timings = time_on_cpu(
-            works, repeats=HOST_REPEATS, min_sample_ms=MIN_SAMPLE_MS, conditions=conditions
-        )
-        return Timed(timings, "host clock, in turns")
-    conditions = Conditions(is_warm=options.regime == "warm", time_limit_s=TIME_LIMIT_S)
-    ready, notes = _ready(works, is_right) if options.use_graph else (works, [])
-    kind = "graph" if ready[WORK] is not work else "events"
-    rounds: dict[str, Any] = {"repeats": DEVICE_REPEATS, "conditions": conditions}
-    timings = time_on_device(ready, device=device, **rounds)
-    return Timed(timings, f"{kind}, {options.regime}", notes)
+        rounds: dict[str, Any] = {"repeats": HOST_REPEATS, "min_sample_ms": MIN_SAMPLE_MS}
+        return time_on_cpu(ready, **rounds, conditions=conditions)
+    conditions = Conditions(
+        is_warm=options.regime == "warm", time_limit_s=TIME_LIMIT_S, precision=PRECISION
+    )
+    return time_on_device(ready, device=device, repeats=DEVICE_REPEATS, conditions=conditions)
 
 
-def _ready(
-    works: Mapping[str, Work], is_right: Callable[[Work], bool]
-) -> tuple[dict[str, Work], list[str]]:
-    """Graphs of what can be captured; the two copies are always timed alike."""
+def make_ready(
+    works: Mapping[str, Work], is_right: Callable[[Work], bool], device: str, options: Options
+) -> tuple[dict[str, Work], str, list[str]]:
+    """Graphs of what can be captured, how it is timed, notes; both copies are timed alike."""
     notes: list[str] = []
     found = dict(works)
+    if device == "cpu" or not options.use_graph:
+        timer = "host clock, in turns" if device == "cpu" else f"events, {options.regime}"
+        return found, timer, notes
     copies = [_try_capture(works[name]) for name in (WORK, AGAIN)]
     if None in copies:
         notes.append("no graph can be captured of it")
@@ -108,7 +115,8 @@ def _ready(
         captured = _try_capture(works[BASELINE])
         found[BASELINE] = captured or works[BASELINE]
         notes += ["no graph can be captured of the baseline"] if captured is None else []
-    return found, notes
+    kind = "graph" if found[WORK] is not works[WORK] else "events"
+    return found, f"{kind}, {options.regime}", notes
 
 
 def _try_capture(work: Work) -> Work | None:

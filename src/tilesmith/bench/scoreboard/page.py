@@ -1,0 +1,146 @@
+"""The scoreboard for people: one HTML page, a table in Markdown, and a few lines in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from tilesmith.bench.scoreboard.board import Board, Line, change_text
+from tilesmith.bench.tables import plus_minus, speedup_text
+from tilesmith.diagnostics.wording import counted, first_line, number_text, percent_text
+from tilesmith.lab import pages
+
+HELD_OUT = "°"
+COLUMNS = ("operator", "input", "ours, ms", "best rival", "its ms", "against it", "noise",
+           "roofline", "limited by", "searched", "since last run")  # fmt: skip
+NUMBERS = (2, 4, 5, 6, 7, 9)
+"""Columns that hold numbers."""
+BAR_PIXELS = 70
+MEANING = (
+    f"Times as fast as the best of all others, on the first call; {HELD_OUT} marks inputs that "
+    "defaults are never fitted to. Roofline: the share of what the device model allows. Limited "
+    "by: what the model says takes longest. Behind means beyond the noise of both times."
+)
+SHOWN = 12
+"""Lines that a terminal gets."""
+
+
+def make_page(board: Board, title: str) -> str:
+    """All lines, the farthest behind first."""
+    device = board.environment.get("device", "")
+    heading = f"<h1>{escape(title)} on {escape(device)}</h1>\n{pages.note(MEANING)}"
+    rows = [pages.row(_cells(board, line), _style(line)) for line in board.lines]
+    return pages.document(
+        title,
+        (
+            f"<header>{heading}</header>",
+            pages.figures(figures(board)),
+            pages.section("Every row", pages.table(COLUMNS, rows, NUMBERS)),
+            pages.section("Predicted against measured order", _correlations(board)),
+            pages.section("Environment", pages.facts_table(board.environment)),
+        ),
+    )
+
+
+def figures(board: Board) -> Iterator[tuple[str, str]]:
+    """The numbers that count, with their meaning."""
+    for name, (mean, count) in board.halves.items():
+        if mean is not None:
+            yield speedup_text(mean), f"of the best rival, {name}: geomean of {count}"
+    yield str(len(board.behind)), f"behind beyond noise, of {counted(len(board.lines), 'row')}"
+    yield str(sum(line.ratio is None for line in board.lines)), "without a comparison"
+    refused = sum(line.is_refused_on_both_sides for line in board.lines)
+    yield str(refused), "refused on both sides"
+    gain, count = board.search_gain
+    if gain is not None:
+        yield speedup_text(gain), f"what a search gains, geomean of {count}"
+
+
+def _cells(board: Board, line: Line) -> list[str]:
+    texts = cell_texts(board, line)
+    cells = [
+        pages.cell(text, "number" if place in NUMBERS else "") for place, text in enumerate(texts)
+    ]
+    if line.problem:
+        reason = first_line(line.problem, 200)
+        told = f'<td class="failed" colspan="{len(COLUMNS) - 3}">{escape(reason)}</td>'
+        return [*cells[:2], told, cells[-1]]
+    bar = f'<div class="{_bar(line)}" style="width:{_pixels(line):.0f}px"></div>'
+    cells[5] = f'<td class="number">{escape(texts[5])}{bar}</td>'
+    return cells
+
+
+def cell_texts(board: Board, line: Line) -> list[str]:
+    """What stands in a line, in the order of the columns."""
+    ours, rival, first = line.ours, line.rival, line.first
+    mark = HELD_OUT if line.is_held_out else ""
+    name = first.operator
+    if ours is not None and "_" in ours.implementation:
+        name = f"{name} ({ours.implementation.partition('_')[2]})"
+    share, ratio = line.roofline_share, line.ratio
+    return [
+        name,
+        f"{first.input_label} {first.dtype}{mark}",
+        number_text(ours.latency_ms) if ours and ours.latency_ms else "",
+        rival.implementation if rival else "",
+        number_text(rival.latency_ms) if rival and rival.latency_ms else "",
+        speedup_text(ratio) if ratio is not None else "",
+        plus_minus(line.noise) if ratio is not None else "",
+        percent_text(share) if share is not None else "",
+        ours.limiter if ours else "",
+        speedup_text(line.tuned_ratio) if line.tuned_ratio is not None else "",
+        change_text(board.change_of(line)),
+    ]
+
+
+def _style(line: Line) -> str:
+    return "ours" if line.is_behind or line.problem else ""
+
+
+def _bar(line: Line) -> str:
+    return "bar" if line.is_behind else "bar good"
+
+
+def _pixels(line: Line) -> float:
+    return BAR_PIXELS * min(line.ratio or 0.0, 2.0) / 2
+
+
+def _correlations(board: Board) -> str:
+    texts = {name or "other": f"{value:.2f}" for name, value in board.correlations.items()}
+    words = "Rank correlation of the model's and the measured times of our defaults, by family."
+    return pages.note(words) + pages.facts_table(texts) if texts else ""
+
+
+def markdown_text(board: Board, title: str) -> str:
+    """A section for docs: what it was measured with, the figures, every row."""
+    known = board.environment
+    names = ("device", "started", "torch", "triton", "python", "driver")
+    facts = ", ".join(f"{name} {known[name]}" for name in names if known.get(name))
+    lines = [f"## {title}", "", f"{facts}.", "", MEANING, ""]
+    lines += [f"- {value} {words}" for value, words in figures(board)]
+    found = ", ".join(f"{name or 'other'} {v:.2f}" for name, v in board.correlations.items())
+    lines += [f"- rank correlation of predicted and measured times: {found}"] if found else []
+    heads = [f"{'---:' if place in NUMBERS else '---'}" for place in range(len(COLUMNS))]
+    lines += ["", _markdown_row(COLUMNS), _markdown_row(heads)]
+    for line in board.lines:
+        texts = cell_texts(board, line)
+        texts[8] = first_line(line.problem, 120) or texts[8]
+        lines.append(_markdown_row([text.replace("|", "/") for text in texts]))
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def terminal_lines(board: Board) -> Iterator[str]:
+    """The figures, and the lines that are farthest behind."""
+    for value, words in figures(board):
+        yield f"{value} {words}"
+    behind = [line for line in board.lines if line.is_behind or line.problem]
+    for line in behind[:SHOWN]:
+        name, label, _, rival, _, ratio, noise, *_ = cell_texts(board, line)
+        told = first_line(line.problem, 100) or f"{ratio} {noise} of {rival}"
+        yield f"  {name} {label}: {told}"
+    if len(behind) > SHOWN:
+        yield f"  and {counted(len(behind) - SHOWN, 'more row')}"

@@ -1,0 +1,153 @@
+"""The code of a shared process: all implementations of one input, timed in turns with each other.
+
+Arguments and reference are made once. What one implementation raises is a row; one that takes the
+process down takes all rows with it, and each of them is then made in a process of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from tilesmith.bench import job_rows, worker
+from tilesmith.bench.case import Operator
+from tilesmith.bench.implementations import EAGER, Implementation, ImplementationKind
+from tilesmith.bench.plan import Job, Options
+from tilesmith.bench.reference import Reference, with_types, work_out
+from tilesmith.bench.row import Row, Status
+from tilesmith.bench.timing import AGAIN, BASELINE, WORK, Timed, make_ready, time_all
+from tilesmith.bench.trial import Trial
+from tilesmith.measure.timer import Work
+
+MUST_BE_ALONE = (ImplementationKind.COMPILED_MAX,)
+"""What times candidates while it is built."""
+
+
+@dataclass(frozen=True)
+class MeasureTogether:
+    """A request for the rows of all jobs, which have one input."""
+
+    jobs: tuple[Job, ...]
+    options: Options
+    lock: Path
+    """Held by all that use the device, by one alone while it is timed."""
+
+
+class Phases:
+    """Seconds by what is done; a phase ends where the next begins."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._name, self._began = "", perf_counter()
+
+    def begin(self, name: str) -> None:
+        """Go on with something else."""
+        now = perf_counter()
+        if self._name:
+            self.seconds[self._name] += now - self._began
+        self._name, self._began = name, now
+
+    def shared_by(self, count: int) -> dict[str, float]:
+        """Of each of so many."""
+        return {name: seconds / count for name, seconds in self.seconds.items()}
+
+
+@contextmanager
+def using_device(lock: Path, phases: Phases, *, alone: bool) -> Iterator[None]:
+    """Beside others that use it, or while nobody else does; the lock goes with its process."""
+    phases.begin("waiting for the device")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        phases.begin("")
+        yield
+
+
+def answer(request: MeasureTogether) -> list[Row]:
+    """The rows; exceptions are the harness's."""
+    # Compilers keep their results here: nothing is found that another input left.
+    tempfile.tempdir = tempfile.mkdtemp()
+    shared = Phases()
+    shared.begin("arguments")
+    job = request.jobs[0]
+    device, operator = torch.device(job.device), worker.find_operator(job)
+    problem = worker.memory_problem(operator, job)
+    if problem:
+        return [job_rows.unavailable(job_rows.blank_row(each), problem) for each in request.jobs]
+    worker.limit_memory(device, request.options.memory_limit_gb)
+    with using_device(request.lock, shared, alone=False):
+        shared.begin("arguments")
+        arguments = worker.make_arguments(operator, job)
+        shared.begin("reference")
+        reference = with_types(work_out(operator, arguments), operator, arguments)
+    trials = _checked_trials(request, operator, arguments, reference)
+    right = [trial for trial, _ in trials if trial.row.status is Status.OK]
+    with using_device(request.lock, shared, alone=True):
+        shared.begin("graphs")
+        _time_in_turns(right, request.options, shared)
+    shared.begin("")
+    parts = shared.shared_by(len(trials))
+    rows = [replace(trial.row, phases={**own.seconds, **parts}) for trial, own in trials]
+    wanted = {job.key for job in request.jobs}
+    return [row for row in rows if row.key in wanted]
+
+
+def _checked_trials(
+    request: MeasureTogether, operator: Operator, arguments: tuple[object, ...], known: Reference
+) -> list[tuple[Trial, Phases]]:
+    """Every implementation built, called and judged; eager is one of them in any case."""
+    environment = job_rows.environment(torch.device(request.jobs[0].device))
+    made: list[tuple[Trial, Phases]] = []
+    for job in with_eager(request.jobs):
+        phases = Phases()
+        row = replace(job_rows.blank_row(job), environment=environment)
+        place = (job, request.options, operator, arguments, known, row)
+        is_alone = job.implementation.kind in MUST_BE_ALONE
+        with using_device(request.lock, phases, alone=is_alone):
+            phases.begin(job_rows.Stage.JUDGE.value)
+            trial = Trial(*place, announce=lambda stage, _, own=phases: own.begin(stage.value))
+            trial.check()
+            phases.begin("")
+        made.append((trial, phases))
+    return made
+
+
+def with_eager(jobs: Sequence[Job]) -> list[Job]:
+    """All jobs, and that of the eager form if it is none of them."""
+    eager = ImplementationKind.EAGER
+    if any(job.implementation.kind is eager for job in jobs):
+        return list(jobs)
+    return [*jobs, replace(jobs[0], implementation=Implementation(EAGER, eager))]
+
+
+def _time_in_turns(trials: Sequence[Trial], options: Options, phases: Phases) -> None:
+    """Times into the rows of all, each with a copy of itself; nothing without the eager form."""
+    kinds = [trial.job.implementation.kind for trial in trials]
+    if ImplementationKind.EAGER not in kinds:
+        raise RuntimeError("the eager form failed: no speedup can be told")
+    eager, device = kinds.index(ImplementationKind.EAGER), trials[0].job.device
+    works: dict[str, Work] = {}
+    how: list[tuple[str, list[str]]] = []
+    for number, trial in enumerate(trials):
+        assert trial.work is not None
+        copies = {WORK: trial.work, AGAIN: trial.work}
+        ready, timer, notes = make_ready(copies, trial.is_right, device, options)
+        works |= {f"{number} {name}": work for name, work in ready.items()}
+        how.append((timer, notes))
+    phases.begin(job_rows.Stage.MEASURE.value)
+    timings = time_all(works, device, options)
+    phases.begin("judging after timing")
+    baseline_error = trials[eager].row.error
+    for number, (trial, (timer, notes)) in enumerate(zip(trials, how)):
+        own = {name: timings[f"{number} {name}"] for name in (WORK, AGAIN)}
+        if number != eager:
+            own[BASELINE] = timings[f"{eager} {WORK}"]
+            trial.row = replace(trial.row, baseline_error=baseline_error)
+        trial.finish(Timed(own, timer, notes))
