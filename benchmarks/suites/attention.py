@@ -22,6 +22,7 @@ SMALL_HEADS = ((1, 2, 64, 32), (2, 2, 150, 64), (1, 8, 1024, 64))
 FP8_HEADS = tuple((128, length, 128) for length in (512, 1024, 2048, 4096, 8192))
 # Batch, query heads, key heads, positions, channels.
 GROUPED_HEADS = tuple((4, 32, 8, length, 128) for length in (512, 1024, 2048, 4096, 8192))
+SMALL_GROUPED_HEADS = ((1, 4, 2, 64, 32), (2, 4, 2, 150, 32), (1, 8, 2, 512, 64))
 BLOCK = 128
 
 
@@ -234,7 +235,7 @@ def operators() -> tuple[Operator, ...]:
         Operator(
             "fp8_attention",
             inputs=inputs(fp8_heads, FP8_HEADS, FP8),
-            cpu_inputs=inputs(fp8_heads, ((2, 64, 32), (4, 150, 64)), FP8),
+            cpu_inputs=inputs(fp8_heads, ((2, 64, 32), (4, 150, 64), (8, 512, 64)), FP8),
             kernels={"fp8_attention": "examples.fp8_attention:fp8_attention"},
             eager=eager_fp8_attention,
             exact=exact_fp8_attention,
@@ -246,7 +247,7 @@ def operators() -> tuple[Operator, ...]:
         Operator(
             "flex_attention",
             inputs=inputs(causal_blocks, GROUPED_HEADS),
-            cpu_inputs=inputs(causal_blocks, ((1, 4, 2, 64, 32), (2, 4, 2, 150, 32)), FP32),
+            cpu_inputs=inputs(causal_blocks, SMALL_GROUPED_HEADS, FP32),
             kernels={"flex_attention": "examples.flex_attention:flex_attention"},
             eager=eager_flex_attention,
             exact=of_shared_heads(exact_causal_attention),

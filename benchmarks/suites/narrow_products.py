@@ -28,7 +28,7 @@ PACKED_SIZES = (
     (4096, 8192, 7168),
 )
 INTEGER_SIZES = ((1024, 1024, 1280), (4096, 1280, 1024), (16_384, 1024, 1280), (65_536, 1280, 1024))
-SMALL = ((16, 32, 48), (64, 256, 192))
+SMALL = ((16, 32, 48), (64, 256, 192), (64, 1024, 1024))
 
 
 def scaled_fp8(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:

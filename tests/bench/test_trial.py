@@ -227,7 +227,8 @@ def test_a_result_that_cannot_be_judged_on_its_device_is_judged_on_the_host(
 
     trial = make_trial(eager_double, monkeypatch=monkeypatch)
     monkeypatch.setattr(reference, "measure_by", fail_once)
-    assert (trial.check().status, len(attempts)) == (Status.OK, 3)
+    # The second call gives the bits of the first, which are judged.
+    assert (trial.check().status, len(attempts)) == (Status.OK, 2)
 
 
 def test_a_reference_is_read_as_it_was_saved(tmp_path: Path) -> None:

@@ -67,16 +67,15 @@ class Operator:
         roundings: intermediates that are rounded to the input type before they are summed.
         kernel_roundings: further ones of some of our kernels, by short name.
         cut_steps: those in which fp8 matrix units of GPUs cut a sum, from the arguments.
-        sizes: the root of the sum of the squares of each element's terms, in float64 and as many
-            tensors as results, where they are not of one size everywhere: what errors scale with.
+        sizes: of each element, where they differ: the ``s`` of a ``Budget``, in float64.
         exponents: terms of the sums, of about one, whose powers are the result, from the arguments:
             a power's relative error is the absolute one of its exponent.
         num_products: matrix products on the way to a result, one after the other: on a GPU, those
             of float32 run in tf32.
         dtypes: types it can be asked for.
         devices: where it can run.
-        board: positions of the inputs on a scoreboard; by default three, see ``board_inputs``.
-        family: operators of one kind, whose predicted and measured times are compared.
+        board: positions of the inputs on a scoreboard, by default three.
+        family: of operators of one kind.
         cpu_inputs: what takes the place of ``inputs`` on a CPU, where those would take minutes;
             their ids count from zero too. ``inputs_on`` chooses.
     """

@@ -117,9 +117,8 @@ class Row:
     """How it was timed: graph or events, cold or warm, or on the host."""
     roofline_ms: float | None = None
     predicted_ms: float | None = None
-    """By the model, of the launches of our kernels; the first of each."""
     limiter: str = ""
-    """What takes longest in that, in words."""
+    """What takes longest in what the model predicts for one launch of each of our kernels."""
     samples: int | None = None
     """Those that count."""
     disturbed_samples: int | None = None

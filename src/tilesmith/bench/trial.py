@@ -19,9 +19,9 @@ import torch
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
 from tilesmith.bench.job_rows import Stage, harness_failed, raised, raised_while_timing, unavailable
+from tilesmith.bench.judging.once import JudgesOnce
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import (
-    Judge,
     Judgement,
     Reference,
     fingerprint,
@@ -29,6 +29,7 @@ from tilesmith.bench.reference import (
     poison_results,
 )
 from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
+from tilesmith.bench.scoreboard.predictions import predicted
 from tilesmith.bench.timing import AmountOfWork, Timed, time_in_turns
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
@@ -138,26 +139,13 @@ class ObservedTuner:
         if not texts and any(is_interpreted(kernel.settings) for kernel in _loaded_kernels()):
             fallbacks = [INTERPRETED]
         found: dict[str, Any] = {"config": "; ".join(texts), "fallback": "; ".join(fallbacks)}
-        found |= self._predicted()
+        found |= predicted(self._bounds, self._configs)
         if self._budget_s is not None:
             found["tune_s"] = self.tune_s
             found["num_configs"] = sum(end.num_tried for end in self.ends)
             if not all(end.is_measured for end in self.ends):
                 found["reason"] = "the search measured nothing; the default config was used"
         return found
-
-    def _predicted(self) -> dict[str, Any]:
-        """What the model says of the configs, where it knows them."""
-        try:
-            launches = [
-                self._bounds[name].config_spec.predict(config)
-                for name, config in self._configs.items()
-            ]
-        except Exception:  # a row without it is a row
-            return {}
-        longest = max(launches, key=lambda launch: launch.total_ms, default=None)
-        total_ms = sum(launch.total_ms for launch in launches)
-        return {"predicted_ms": total_ms, "limiter": longest.limiter} if longest else {}
 
 
 class ReplacementLog(WarningLog):
@@ -215,7 +203,7 @@ class Trial:
                 )
             place = (getattr(torch, job.dtype), job.device, self.arguments)
             roundings = self.operator.intermediates(*place, job.implementation.target)
-            self._judge = Judge(self.operator, self.arguments, reference, roundings)
+            self._judge = JudgesOnce(self.operator, self.arguments, reference, roundings)
         is_tuned = job.implementation.kind is ImplementationKind.TUNED
         budget_s = options.tune_budget_s if is_tuned else None
         is_forced = not options.use_cache

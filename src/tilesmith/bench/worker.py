@@ -73,9 +73,11 @@ def prepare(request: job_rows.Measure) -> Trial | Row:
     device = torch.device(job.device)
     operator = find_operator(job)
     row = replace(job_rows.blank_row(job), environment=job_rows.environment(device))
-    problem = memory_problem(operator, job)
-    if problem:
-        return job_rows.unavailable(row, problem)
+    needed_gb = operator.inputs_on(job.device)[job.input_id].min_memory_gb
+    if needed_gb > total_gb(device):
+        return job_rows.unavailable(
+            row, f"needs {needed_gb:g} GB, there are {total_gb(device):.1f}"
+        )
     limit_memory(device, options.memory_limit_gb)
     arguments = make_arguments(operator, job)
     reference = find_reference(request.reference, device, operator, arguments)
@@ -83,13 +85,6 @@ def prepare(request: job_rows.Measure) -> Trial | Row:
     return Trial(
         *place, lambda stage, known: job_rows.Progress(stage, known).save(request.progress)
     )
-
-
-def memory_problem(operator: Operator, job: Job) -> str:
-    """Why an input does not fit the device; nothing if it does."""
-    needed_gb = operator.inputs_on(job.device)[job.input_id].min_memory_gb
-    there_gb = total_gb(torch.device(job.device))
-    return f"needs {needed_gb:g} GB, there are {there_gb:.1f}" if needed_gb > there_gb else ""
 
 
 def find_reference(
@@ -121,13 +116,10 @@ def make_arguments(operator: Operator, job: Job) -> Arguments:
 
 
 def total_gb(device: torch.device) -> float:
-    """Memory of a device; that of the machine for the CPU. Infinite where it is not known."""
+    """Memory of a device; that of the machine for the CPU."""
     if device.type != "cpu":
         return torch.cuda.get_device_properties(device).total_memory / GB
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
-    except (AttributeError, OSError, ValueError):
-        return float("inf")
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
 
 
 def limit_memory(device: torch.device, limit_gb: float) -> None:

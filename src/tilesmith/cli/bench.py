@@ -156,7 +156,6 @@ def _run(flags: BenchFlags, options: Options) -> Results:
 
 
 def _watch(flags: BenchFlags, options: Options, jobs: Sequence[Job], run: Run) -> Sequence[Row]:
-    """Run, with lines about what happens."""
     listener = None
     if not flags.quiet:
         tell(f"{counted(len(jobs), 'row')} to {options.path}")
@@ -204,7 +203,6 @@ def _check_modes(context: typer.Context) -> None:
 
 
 def _asked(context: typer.Context) -> list[str]:
-    """What stands on the command line."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
 

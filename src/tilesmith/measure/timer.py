@@ -240,17 +240,14 @@ class _EventClock:
         rounds = [_in_turn(list(self._works), number) for number in range(repeats)]
         self._run(rounds[:1])
         torch.cuda.synchronize()
-        last = min(repeats, 1 + limit.rounds_left())
-        block = ROUNDS_BETWEEN_LOOKS if self._conditions.precision else repeats
-        for begin in range(1, last, block):
-            self._run(rounds[begin : min(begin + block, last)])
+        rest, precision = rounds[1 : 1 + limit.rounds_left()], self._conditions.precision
+        block = ROUNDS_BETWEEN_LOOKS if precision else repeats
+        for begin in range(0, len(rest), block):
+            self._run(rest[begin : begin + block])
             torch.cuda.synchronize()
-            if all(map(self._is_sure, self._timings().values())):
+            if all(one.summary.median_error <= precision for one in self._timings().values()):
                 break
         return self._timings()
-
-    def _is_sure(self, timing: Timing) -> bool:
-        return timing.summary.median_error <= self._conditions.precision
 
     def _timings(self) -> dict[str, Timing]:
         return {

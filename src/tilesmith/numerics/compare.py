@@ -106,9 +106,8 @@ def measure_error(
     intermediate: torch.dtype | Sequence[torch.dtype] | None = None,
 ) -> ErrorReport:
     """The report of ``check_against`` without the verdict; shape and type must still match."""
-    _check_form(actual, reference, dtype)
     budget = tolerance.derive_budget(actual.dtype, reduction_length, intermediate)
-    return measure_by(budget, actual, reference)
+    return measure_by(budget, actual, reference, dtype=dtype)
 
 
 def measure_by(
@@ -116,12 +115,13 @@ def measure_by(
     actual: torch.Tensor,
     reference: torch.Tensor,
     sizes: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> ErrorReport:
     """The report by a budget, which exact types have no use for; ``sizes`` are as it takes them."""
-    _check_form(actual, reference, None)
+    _check_form(actual, reference, dtype)
     actual, reference = actual.detach(), reference.detach().to(actual.device)
     budget = budget if actual.dtype.is_floating_point else None
-    floor = 0.0 if budget is None else budget.absolute_floor
+    floor = budget.absolute_floor if budget else 0.0
     found = measure_elements(actual, reference, actual.dtype)
     error = found.absolute
     if error.numel() == 0:

@@ -21,10 +21,7 @@ ELEMENTWISE_STEPS = 16
 SUM_SIGMAS = 6
 INTERMEDIATE_VALUE_WEIGHT = 2
 INTERMEDIATE_SCALE_WEIGHT = 4
-NORM_ELEMENTWISE_STEPS = 8
-NORM_SUM_SIGMAS = 2
-NORM_INTERMEDIATE_WEIGHT = 2
-CUT_UNIT, CUT_TERMS = 2.0**-13, 33
+NORM_ELEMENTWISE_STEPS, NORM_SUM_SIGMAS, NORM_INTERMEDIATE_WEIGHT = 8, 2, 2
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -166,19 +163,14 @@ class Budget:
       random walk, at one sigma ``u_acc sqrt(n / 2) s`` whether or not the terms cancel; six sigma
       cover 1e9 elements;
     - ``u_mid (2 |r| + 4 s)``: for each intermediate rounded to a narrower type and then summed;
-    - ``6 c (|r| / sqrt(3) + s / sqrt(6))``: a sum that matrix units make in steps of 32 terms, each
-      of which cuts its terms and the sum 13 bits below the largest of them (fp8 on Hopper). Cut
-      bits are uniform, 0.54 is the mean square of a power of two below a number over that number,
-      so a step is off by ``sqrt(33 / 3 * 0.54) 2**-13`` of the sum so far at one sigma, and ``c``
-      is that times the root of the number of steps. On its way to ``r`` a sum has the mean square
-      ``r**2 / 3 + s**2 / 6``;
+    - ``c (6 |r| / sqrt(3) + 6.6 s)``, where ``c = sqrt(33 / 3 * 0.54 steps) 2**-13``: a sum that
+      matrix units make in steps of 32 terms, each cut 13 bits below its largest (decision 0034);
     - the smallest normal of the accumulation type: hardware may flush subnormals to zero.
 
     Where terms are not of one size everywhere (a causal average has one key or thousands), ``s`` is
-    given for each element: the root of the sum of the squares of its terms.
-
-    The terms in ``s`` are there only for n > 1: an element-wise result has nothing to cancel. The
-    error norm is held to tighter multiples, since random errors average out over many elements.
+    given for each element: the root of the sum of the squares of its terms. Terms in ``s`` are only
+    there for n > 1: an element-wise result has nothing to cancel. The error norm is held to tighter
+    multiples, since random errors average out over many elements.
 
     Attributes:
         dtype: type of the result.
@@ -197,7 +189,12 @@ class Budget:
         """Allowed error in units of the element itself."""
         elementwise = ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = INTERMEDIATE_VALUE_WEIGHT * self._intermediate_roundoff
-        return unit_roundoff(self.dtype) + elementwise + intermediate + self._cut / math.sqrt(3)
+        return (
+            unit_roundoff(self.dtype)
+            + elementwise
+            + intermediate
+            + SUM_SIGMAS / math.sqrt(3) * self._cut
+        )
 
     @property
     def scale_coefficient(self) -> float:
@@ -205,7 +202,7 @@ class Budget:
         if self.reduction_length <= 1:
             return 0.0
         intermediate = INTERMEDIATE_SCALE_WEIGHT * self._intermediate_roundoff
-        return SUM_SIGMAS * self._sum_growth + intermediate + self._cut / math.sqrt(6)
+        return SUM_SIGMAS * self._sum_growth + intermediate + 6.6 * self._cut
 
     @property
     def absolute_floor(self) -> float:
@@ -219,9 +216,7 @@ class Budget:
         elementwise = NORM_ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = NORM_INTERMEDIATE_WEIGHT * self._intermediate_roundoff
         summed = NORM_SUM_SIGMAS * self._sum_growth if self.reduction_length > 1 else 0.0
-        # The root mean square over all elements is 1 / sqrt(2) of c.
-        cut = self._cut / SUM_SIGMAS
-        return unit_roundoff(self.dtype) + elementwise + summed + intermediate + cut
+        return unit_roundoff(self.dtype) + elementwise + summed + intermediate + self._cut
 
     def allowed(self, reference: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
         """Largest allowed absolute error of each element, as float64; ``sizes`` are its ``s``."""
@@ -240,8 +235,7 @@ class Budget:
 
     @property
     def _cut(self) -> float:
-        """Six sigma of what the steps cut off, in units of the sum on its way."""
-        return SUM_SIGMAS * CUT_UNIT * math.sqrt(CUT_TERMS / 3 * 0.54 * self.cut_steps)
+        return 2.0**-13 * math.sqrt(33 / 3 * 0.54 * self.cut_steps)
 
     @property
     def _sum_growth(self) -> float:

@@ -13,11 +13,11 @@ from functools import cached_property
 
 from tilesmith.bench.compare import Change, ChangeKind, compare
 from tilesmith.bench.journal import Results
-from tilesmith.bench.row import Cause, Owner, Row, Status, geomean, speedup_of
+from tilesmith.bench.row import Cause, Owner, Row, Status, geomean, is_speedup_disturbed
 from tilesmith.bench.scoreboard.run import is_held_out
 from tilesmith.bench.tables import speedup_noise_of
 
-TUNED = "_tuned"
+TUNED, LEAST_NOISE = "_tuned", 0.01
 FEWEST_RANKED = 4
 """With fewer times an order says little."""
 Families = Mapping[str, str]
@@ -66,14 +66,20 @@ class Line:
 
     @property
     def noise(self) -> float:
-        """How far off the ratio may be, as a share."""
+        """How far off the ratio may be, as a share; two programs are never known better than 1%."""
         sides = [row for row in (self.ours, self.rival) if row is not None]
-        return sum(speedup_noise_of(row) or 0.0 for row in sides)
+        return max(LEAST_NOISE, sum(speedup_noise_of(row) or 0.0 for row in sides))
 
     @property
     def is_behind(self) -> bool:
         """Whether the rival is faster beyond noise."""
-        return self.ratio is not None and self.ratio * (1 + self.noise) < 1
+        is_known = self.ratio is not None and not self.is_disturbed
+        return is_known and (self.ratio or 0.0) * (1 + self.noise) < 1
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether others had the cores while one side was timed: such ratios are only shown."""
+        return any(is_speedup_disturbed(row) for row in (self.ours, self.rival) if row is not None)
 
     @property
     def roofline_share(self) -> float | None:
@@ -97,7 +103,7 @@ class Line:
             return ""
         side, rows = ("ours", self._ours) if self.ours is None else ("rivals", self.rows)
         reasons = [f"{row.implementation}: {row.reason}" for row in rows if row.reason]
-        return reasons[0] if reasons else f"no undisturbed time of {side}"
+        return reasons[0] if reasons else f"no time of {side}"
 
     @property
     def _ours(self) -> list[Row]:
@@ -115,7 +121,7 @@ class Board:
 
     def ratios(self, choose: Callable[[Line], bool]) -> list[float]:
         """Of lines that are meant."""
-        found = [line.ratio for line in self.lines if choose(line)]
+        found = [line.ratio for line in self.lines if choose(line) and not line.is_disturbed]
         return [ratio for ratio in found if ratio is not None]
 
     @property
@@ -137,7 +143,7 @@ class Board:
     @property
     def search_gain(self) -> tuple[float | None, int]:
         """By how much searches beat defaults: geometric mean of the times, and of how many."""
-        found = [_ratio(line.tuned, line.ours) for line in self.lines]
+        found = [_ratio(line.tuned, line.ours) for line in self.lines if not line.is_disturbed]
         gains = [gain for gain in found if gain is not None]
         return geomean(gains), len(gains)
 
@@ -206,7 +212,7 @@ def _ranks(values: Sequence[float]) -> list[int]:
 
 
 def _fastest(rows: Iterable[Row]) -> Row | None:
-    timed = [row for row in rows if speedup_of(row) is not None]
+    timed = [row for row in rows if row.status is Status.OK and row.speedup]
     return max(timed, key=lambda row: row.speedup or 0.0, default=None)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from tilesmith.bench.scoreboard.board import Board, Line, change_text
-from tilesmith.bench.tables import plus_minus, speedup_text
+from tilesmith.bench.tables import DISTURBED, plus_minus, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line, number_text, percent_text
 from tilesmith.lab import pages
 
@@ -49,6 +49,9 @@ def figures(board: Board) -> Iterator[tuple[str, str]]:
             yield speedup_text(mean), f"of the best rival, {name}: geomean of {count}"
     yield str(len(board.behind)), f"behind beyond noise, of {counted(len(board.lines), 'row')}"
     yield str(sum(line.ratio is None for line in board.lines)), "without a comparison"
+    disturbed = sum(line.is_disturbed for line in board.lines)
+    if disturbed:
+        yield str(disturbed), "disturbed by other work: shown, not in the means"
     refused = sum(line.is_refused_on_both_sides for line in board.lines)
     yield str(refused), "refused on both sides"
     gain, count = board.search_gain
@@ -85,12 +88,16 @@ def cell_texts(board: Board, line: Line) -> list[str]:
         rival.implementation if rival else "",
         number_text(rival.latency_ms) if rival and rival.latency_ms else "",
         speedup_text(ratio) if ratio is not None else "",
-        plus_minus(line.noise) if ratio is not None else "",
+        _noise_text(line) if ratio is not None else "",
         percent_text(share) if share is not None else "",
         ours.limiter if ours else "",
         speedup_text(line.tuned_ratio) if line.tuned_ratio is not None else "",
         change_text(board.change_of(line)),
     ]
+
+
+def _noise_text(line: Line) -> str:
+    return DISTURBED if line.is_disturbed else plus_minus(line.noise)
 
 
 def _style(line: Line) -> str:

@@ -15,6 +15,7 @@ from math import inf
 from operator import attrgetter, methodcaller
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from tilesmith.bench.case import Operator, Suite
 from tilesmith.bench.implementations import (
@@ -38,7 +39,7 @@ from tilesmith.bench.scoreboard.together import MeasureTogether
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 
 FUNCTION = "tilesmith.bench.scoreboard.together:answer"
-INPUTS_AT_ONCE = {"cpu": 1, "cuda": 4}
+INPUTS_AT_ONCE = {"cpu": 1, "cuda": 6}
 """On a CPU, building one would disturb the times of another."""
 COMPILED = Implementation("", ImplementationKind.COMPILED)
 TICK_S = 1.0
@@ -108,6 +109,7 @@ def run_part(
     """Rows that are there after this part, in the order of the jobs."""
     with ExitStack() as stack:
         rows = kept_rows(jobs, options)
+        part.longest = max(map(_group_seconds, _by_input(list(rows.values()))), default=0.0)
         write = stack.enter_context(file_of_rows(options))
         board = _Board(
             [job for job in jobs if job.key not in rows],
@@ -121,6 +123,16 @@ def run_part(
             write(row)
             listeners.tell(methodcaller("finished", row))
     return [rows[job.key] for job in jobs if job.key in rows]
+
+
+def _by_input(items: Sequence[Any]) -> list[list[Any]]:
+    """Jobs or rows that have one input, as they come."""
+    place = attrgetter("operator", "input_id", "dtype", "device")
+    return [list(found) for _, found in groupby(items, place)]
+
+
+def _group_seconds(rows: Sequence[Row]) -> float:
+    return sum(row.seconds or 0.0 for row in rows)
 
 
 @dataclass
@@ -155,7 +167,7 @@ class _Board:
     def _shared_rows(
         self, jobs: Sequence[Job], processes: WorkerProcesses, started: Callable[[Job], object]
     ) -> Iterator[Row]:
-        groups = {str(key): list(found) for key, found in groupby(jobs, attrgetter("input_key"))}
+        groups = {str(number): found for number, found in enumerate(_by_input(jobs))}
         waiting = list(groups)
         most = INPUTS_AT_ONCE.get(self.options.place, 1)
         with self._pool(processes, max(map(len, groups.values()), default=1)) as pool:

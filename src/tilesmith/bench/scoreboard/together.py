@@ -21,10 +21,11 @@ from tilesmith.bench import job_rows, worker
 from tilesmith.bench.case import Operator
 from tilesmith.bench.implementations import EAGER, Implementation, ImplementationKind
 from tilesmith.bench.plan import Job, Options
-from tilesmith.bench.reference import Reference, with_types, work_out
+from tilesmith.bench.reference import Reference, work_out
 from tilesmith.bench.row import Row, Status
 from tilesmith.bench.timing import AGAIN, BASELINE, WORK, Timed, make_ready, time_all
 from tilesmith.bench.trial import Trial
+from tilesmith.frontend.containers import tensors_in
 from tilesmith.measure.timer import Work
 
 MUST_BE_ALONE = (ImplementationKind.COMPILED_MAX,)
@@ -78,15 +79,14 @@ def answer(request: MeasureTogether) -> list[Row]:
     shared.begin("arguments")
     job = request.jobs[0]
     device, operator = torch.device(job.device), worker.find_operator(job)
-    problem = worker.memory_problem(operator, job)
-    if problem:
-        return [job_rows.unavailable(job_rows.blank_row(each), problem) for each in request.jobs]
     worker.limit_memory(device, request.options.memory_limit_gb)
     with using_device(request.lock, shared, alone=False):
         shared.begin("arguments")
         arguments = worker.make_arguments(operator, job)
         shared.begin("reference")
-        reference = with_types(work_out(operator, arguments), operator, arguments)
+        # Types by a call: without values, PyTorch would import for seconds.
+        types = [tensor.dtype for tensor in tensors_in(operator.eager(*arguments))]
+        reference = replace(work_out(operator, arguments), dtypes=types)
     trials = _checked_trials(request, operator, arguments, reference)
     right = [trial for trial, _ in trials if trial.row.status is Status.OK]
     with using_device(request.lock, shared, alone=True):

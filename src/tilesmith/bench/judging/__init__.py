@@ -1,0 +1,1 @@
+"""Results that are judged once, however often they are seen."""
