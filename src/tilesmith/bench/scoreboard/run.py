@@ -7,7 +7,7 @@ alone, and only that counts: a mistake of one implementation is no failure of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -19,7 +19,6 @@ from typing import Any
 
 from tilesmith.bench.case import Operator, Suite
 from tilesmith.bench.implementations import (
-    Implementation,
     ImplementationKind,
     preloaded_for,
 )
@@ -41,7 +40,6 @@ from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 FUNCTION = "tilesmith.bench.scoreboard.together:answer"
 INPUTS_AT_ONCE = {"cpu": 1, "cuda": 6}
 """On a CPU, building one would disturb the times of another."""
-COMPILED = Implementation("", ImplementationKind.COMPILED)
 TICK_S = 1.0
 FEW_INPUTS = 6
 
@@ -170,7 +168,7 @@ class _Board:
         groups = {str(number): found for number, found in enumerate(_by_input(jobs))}
         waiting = list(groups)
         most = INPUTS_AT_ONCE.get(self.options.place, 1)
-        with self._pool(processes, max(map(len, groups.values()), default=1)) as pool:
+        with self._pool(processes, groups.values()) as pool:
             while waiting or pool.pending:
                 while waiting and len(pool.pending) < most and self.part.has_time():
                     key = waiting.pop(0)
@@ -183,12 +181,13 @@ class _Board:
                     self.part.longest = max(self.part.longest, took)
                     yield from self._finished(groups[outcome.key], outcome)
 
-    def _pool(self, processes: WorkerProcesses, most_jobs: int) -> BuildPool:
+    def _pool(self, processes: WorkerProcesses, groups: Collection[Sequence[Job]]) -> BuildPool:
+        needed = (preloaded_for(job.implementation) for found in groups for job in found)
         return processes.make_pool(
             FUNCTION,
             jobs=INPUTS_AT_ONCE.get(self.options.place, 1),
-            timeout_s=most_jobs * self.options.timeout_s,
-            preload=preloaded_for(COMPILED),
+            timeout_s=max(map(len, groups), default=1) * self.options.timeout_s,
+            preload=max(needed, default=(), key=len),
         )
 
     def _begin(self, pool: BuildPool, key: str, jobs: Sequence[Job]) -> None:
