@@ -264,7 +264,7 @@ def test_workers_make_a_quick_reference_themselves(
         path = tmp_path / f"{can_make_again}.pt"
         worker.answer(MakeReference(job, path, can_make_again))
         assert (torch.load(path)["made"] is not None) is is_kept
-        arguments = worker.make_arguments(double_operator(), job)
+        arguments = reference.make_arguments(double_operator(), job)
         found = worker.find_reference(path, CPU, double_operator(), arguments)
         assert found is not None
         assert torch.equal(found.results[0], arguments[0].double() * 2)

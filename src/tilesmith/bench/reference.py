@@ -1,19 +1,23 @@
-"""The exact result of an input, for workers that judge by it.
+"""Arguments of an input and its exact result, for workers that judge by it.
 
 It is kept in a file, unless working it out takes less time than reading it.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from tilesmith.bench.case import Arguments, Operator
+from tilesmith.bench.case import Arguments, Operator, load_suite
+from tilesmith.bench.plan import Job
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_by
 from tilesmith.numerics.reference_setup import bytes_of
@@ -26,6 +30,9 @@ COPIES = 3
 TYPES = ".types"
 READ_BYTES_PER_S = 1e9
 """About what a file of tensors is read with, onto a device too."""
+SHARE = 0.9
+"""Of the machine's memory, for a process without a limit of its own."""
+GB = 1e9
 
 
 def widen(value: Any) -> Any:
@@ -217,3 +224,38 @@ def poison_results(returned: Any, arguments: Any) -> None:
         # A result may be an argument, or a view of one.
         if tensor.untyped_storage().data_ptr() not in kept and tensor.numel():
             bytes_of(tensor.detach()).fill_(POISON)
+
+
+def find_operator(job: Job) -> Operator:
+    """The operator of a job."""
+    return next(item for item in load_suite(job.suite).operators if item.name == job.operator)
+
+
+def make_arguments(operator: Operator, job: Job) -> Arguments:
+    """The arguments of a job, on its device and in its type."""
+    chosen = operator.inputs_on(job.device)[job.input_id]
+    made: Any = chosen.make(torch.device(job.device), getattr(torch, job.dtype))
+    if not isinstance(made, (tuple, list)):
+        raise TypeError(
+            f"make() of input {chosen.label} returned {type(made).__name__}, expected a tuple"
+        )
+    return tuple(cast("Arguments", made))
+
+
+def total_gb(device: torch.device) -> float:
+    """Memory of a device; that of the machine for the CPU."""
+    if device.type != "cpu":
+        return torch.cuda.get_device_properties(device).total_memory / GB
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
+
+
+def limit_memory(device: torch.device, limit_gb: float) -> None:
+    """Limit what this process may have on the CPU; 0: most of the machine's.
+
+    Drivers of GPUs reserve more than there is, so processes that use one are left alone.
+    """
+    limit = limit_gb or SHARE * total_gb(device) if device.type == "cpu" else float("inf")
+    if limit == float("inf"):
+        return
+    with suppress(OSError, ValueError, OverflowError):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))

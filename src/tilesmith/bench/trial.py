@@ -19,7 +19,7 @@ import torch
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
 from tilesmith.bench.job_rows import Stage, harness_failed, raised, raised_while_timing, unavailable
-from tilesmith.bench.judging.once import JudgesOnce
+from tilesmith.bench.judging.once import JudgesOnce, predicted
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import (
     Judgement,
@@ -29,7 +29,6 @@ from tilesmith.bench.reference import (
     poison_results,
 )
 from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
-from tilesmith.bench.scoreboard.predictions import predicted
 from tilesmith.bench.timing import AmountOfWork, Timed, time_in_turns
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog

@@ -26,6 +26,7 @@ from tilesmith.bench.report.html import write_page
 from tilesmith.bench.report.pictures import write_pictures
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.run import Listener, run_plan
+from tilesmith.bench.scoreboard.page import terminal_lines
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
 from tilesmith.bench.timing import print_launch_costs
@@ -40,7 +41,7 @@ OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
 SHOWN = ("metrics", "csv", "json", "html", "png", "quiet")
 CHOOSING = ("kernels", "shard", "num_inputs", "input_ids", "only", "dtype", "device")
-USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN)}
+USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN, "scoreboard")}
 """What each way not to run anything looks at."""
 WHY = {"launch": "it times calls of its own kernels", "load": "it shows rows as they were measured"}
 
@@ -92,7 +93,9 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
             return 0
         if flags.scoreboard:
             part = (flags.part_seconds, "tune_budget_s" in _asked(context))
-            return exit_code(run_scoreboard(options, *part, partial(_watch, flags)))
+            board = run_scoreboard(options, *part, partial(_watch, flags), flags.load)
+            typer.echo("\n".join(terminal_lines(board)))
+            return exit_code([row for line in board.lines for row in line.rows])
         if flags.load is not None:
             results = load_results(flags.load)
             results = replace(results, rows=choose_rows(results.rows, options))
@@ -111,10 +114,9 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
 
 def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     """Print and write; files are written even if the reader of the results has gone."""
-    has_printed = True
+    summary = partial(print_summary, results.rows, options.metrics, Console())
     try:
-        if not flags.quiet:
-            has_printed = is_shown(lambda: print_summary(results.rows, options.metrics, Console()))
+        has_printed = flags.quiet or is_shown(summary)
     finally:
         _write(flags, results, options.path)
     return exit_code(results.rows) if has_printed else HARNESS_FAILED
@@ -247,10 +249,8 @@ class ProgressLines(Listener):
 
 def style_of(row: Row) -> str:
     """The colour of a row's line."""
-    if row.status is Status.OK:
-        return ""
     if not row.blame:
-        return "dim"
+        return "" if row.status is Status.OK else "dim"
     return "bold red" if row.owner is Owner.OURS else "yellow"
 
 

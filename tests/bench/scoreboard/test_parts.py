@@ -13,6 +13,7 @@ from benchmarks.suites import suite as whole_suite
 from tests.bench.tiny_suite import NAME, double_operator, suite
 from tilesmith.bench.case import Suite
 from tilesmith.bench.implementations import ImplementationKind
+from tilesmith.bench.job_rows import blank_row
 from tilesmith.bench.journal import read_journal
 from tilesmith.bench.judging.once import JudgesOnce
 from tilesmith.bench.plan import Options
@@ -81,24 +82,24 @@ def test_a_part_ends_in_time_and_the_next_one_goes_on(
     assert len(read_journal(path).rows) == 9
 
 
-def test_a_wrong_neighbour_is_its_own_failure(tmp_path: Path) -> None:
-    only = ("tilesmith", "eager", "broken_implementations.wrong")
-    options = options_for(tmp_path / "rows.jsonl", only=only, impls=(WRONG,), input_ids=(1,))
+def test_a_wrong_or_deadly_neighbour_is_its_own_failure(tmp_path: Path) -> None:
+    """The eager form of ``fragile`` kills the process that it is called in."""
+    wrong = "broken_implementations.wrong"
+    options = options_for(
+        tmp_path / "rows.jsonl",
+        kernels=("double", "fragile"),
+        only=("tilesmith", "eager", wrong),
+        impls=(f"double={WRONG}",),
+        input_ids=(0,),
+    )
     rows = run_part(plan_board(suite(), options, with_tuned=False), options, Part())
-    found = {row.implementation: row for row in rows}
-    assert found.pop("broken_implementations.wrong").cause is Cause.WRONG_RESULT
-    assert {row.status for row in found.values()} == {Status.OK}
-
-
-def test_a_process_that_dies_takes_no_row_with_it(tmp_path: Path) -> None:
-    """Its eager form kills the process that it is called in."""
-    only = ("tilesmith", "eager")
-    options = options_for(tmp_path / "rows.jsonl", kernels=("fragile",), only=only, input_ids=(0,))
-    ours, eager = run_part(plan_board(suite(), options, with_tuned=False), options, Part())
-    assert ours.status is Status.OK
-    assert ours.latency_ms
-    assert eager.cause is Cause.CRASH
-    assert "SIGSEGV" in eager.reason
+    found = {(row.operator, row.implementation): row for row in rows}
+    assert found.pop(("double", wrong)).cause is Cause.WRONG_RESULT
+    killer = found.pop(("fragile", "eager"))
+    assert killer.cause is Cause.CRASH
+    assert "SIGSEGV" in killer.reason
+    assert [*found] == [("double", "tilesmith"), ("double", "eager"), ("fragile", "tilesmith")]
+    assert all(row.status is Status.OK and row.latency_ms for row in found.values())
 
 
 def test_equal_results_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,19 +125,29 @@ def test_equal_results_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(judged) == 3
 
 
-def test_the_command_writes_page_and_table_and_compares_with_the_run_before(
-    tmp_path: Path,
-) -> None:
+def test_the_command_writes_page_and_table(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    words = ["bench", "--scoreboard", "--suite", NAME, "--kernel", "double", "--input-id", "2"]
-    words += ["--only", "tilesmith,eager", "--device", "cpu", "--out", str(path)]
-    for has_before in (False, True):
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == 0, done.output
-        assert "of the best rival, all inputs: geomean of" in done.output
+    words = ["bench", "--scoreboard", "--suite", NAME]
+    chosen = ["--kernel", "double", "--input-id", "2", "--only", "tilesmith,eager"]
+    done = CliRunner().invoke(app, [*words, *chosen, "--device", "cpu", "--out", str(path)])
+    assert done.exit_code == 0, done.output
+    for _ in range(2):
+        assert "behind beyond noise, of 1 row" in done.output
         assert "double" in path.with_suffix(".html").read_text()
         assert "| double |" in path.with_suffix(".md").read_text()
-        assert parts.path_before(path).exists() is has_before
+        path.with_suffix(".html").unlink()
+        done = CliRunner().invoke(app, ["bench", "--scoreboard", "--from", str(path)])
+
+
+def test_a_whole_run_is_put_aside_for_the_next_one_to_be_compared_with(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    jobs = plan_board(suite(), options_for(path), with_tuned=False)
+    rows = [blank_row(job).to_json() for job in jobs]
+    for count, is_aside in ((len(rows) - 1, False), (len(rows), True)):
+        path.write_text("\n".join(rows[:count]) + "\n")
+        parts.begin_board(jobs, path)
+        assert parts.path_before(path).exists() is is_aside
+        assert path.exists() is not is_aside
 
 
 def test_a_suite_of_one_input_is_a_board_too() -> None:

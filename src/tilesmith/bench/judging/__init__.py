@@ -1,1 +1,1 @@
-"""Results that are judged once, however often they are seen."""
+"""What is told of an implementation beside its times: whether it is right, and the model's."""

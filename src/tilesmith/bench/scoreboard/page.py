@@ -11,9 +11,10 @@ from tilesmith.diagnostics.wording import counted, first_line, number_text, perc
 from tilesmith.lab import pages
 
 HELD_OUT = "°"
-COLUMNS = ("operator", "input", "ours, ms", "best rival", "its ms", "against it", "noise",
-           "roofline", "limited by", "searched", "since last run")  # fmt: skip
-NUMBERS = (2, 4, 5, 6, 7, 9)
+RATIO, LIMITER = 2, 8
+COLUMNS = ("operator", "input", "against best", "noise", "ours, ms", "best rival", "its ms",
+           "roofline", "limited by", "searched", "since last")  # fmt: skip
+NUMBERS = (RATIO, 3, 4, 6, 7, 9)
 """Columns that hold numbers."""
 BAR_PIXELS = 70
 MEANING = (
@@ -29,17 +30,26 @@ def make_page(board: Board, title: str) -> str:
     """All lines, the farthest behind first."""
     device = board.environment.get("device", "")
     heading = f"<h1>{escape(title)} on {escape(device)}</h1>\n{pages.note(MEANING)}"
-    rows = [pages.row(_cells(board, line), _style(line)) for line in board.lines]
+    shown = shown_columns(board)
+    rows = [pages.row(_cells(board, line, shown), _style(line)) for line in board.lines]
+    names = [COLUMNS[place] for place in shown]
+    numbers = [shown.index(place) for place in NUMBERS if place in shown]
     return pages.document(
         title,
         (
             f"<header>{heading}</header>",
             pages.figures(figures(board)),
-            pages.section("Every row", pages.table(COLUMNS, rows, NUMBERS)),
+            pages.section("Every row", pages.table(names, rows, numbers)),
             pages.section("Predicted against measured order", _correlations(board)),
             pages.section("Environment", pages.facts_table(board.environment)),
         ),
     )
+
+
+def shown_columns(board: Board) -> list[int]:
+    """Those in which at least one line has something to say."""
+    texts = [cell_texts(board, line) for line in board.lines]
+    return [place for place in range(len(COLUMNS)) if any(line[place] for line in texts)]
 
 
 def figures(board: Board) -> Iterator[tuple[str, str]]:
@@ -59,18 +69,18 @@ def figures(board: Board) -> Iterator[tuple[str, str]]:
         yield speedup_text(gain), f"what a search gains, geomean of {count}"
 
 
-def _cells(board: Board, line: Line) -> list[str]:
+def _cells(board: Board, line: Line, shown: Sequence[int]) -> list[str]:
     texts = cell_texts(board, line)
     cells = [
-        pages.cell(text, "number" if place in NUMBERS else "") for place, text in enumerate(texts)
+        pages.cell(texts[place], "number" if place in NUMBERS else "")
+        if place != RATIO
+        else f'<td class="number">{escape(texts[place])}{_bar(line)}</td>'
+        for place in shown
     ]
-    if line.problem:
-        reason = first_line(line.problem, 200)
-        told = f'<td class="failed" colspan="{len(COLUMNS) - 3}">{escape(reason)}</td>'
-        return [*cells[:2], told, cells[-1]]
-    bar = f'<div class="{_bar(line)}" style="width:{_pixels(line):.0f}px"></div>'
-    cells[5] = f'<td class="number">{escape(texts[5])}{bar}</td>'
-    return cells
+    if not line.problem:
+        return cells
+    reason = escape(first_line(line.problem, 200))
+    return [*cells[:2], f'<td class="failed" colspan="{len(shown) - 2}">{reason}</td>']
 
 
 def cell_texts(board: Board, line: Line) -> list[str]:
@@ -84,11 +94,11 @@ def cell_texts(board: Board, line: Line) -> list[str]:
     return [
         name,
         f"{first.input_label} {first.dtype}{mark}",
+        speedup_text(ratio) if ratio is not None else "",
+        _noise_text(line) if ratio is not None else "",
         number_text(ours.latency_ms) if ours and ours.latency_ms else "",
         rival.implementation if rival else "",
         number_text(rival.latency_ms) if rival and rival.latency_ms else "",
-        speedup_text(ratio) if ratio is not None else "",
-        _noise_text(line) if ratio is not None else "",
         percent_text(share) if share is not None else "",
         ours.limiter if ours else "",
         speedup_text(line.tuned_ratio) if line.tuned_ratio is not None else "",
@@ -105,11 +115,9 @@ def _style(line: Line) -> str:
 
 
 def _bar(line: Line) -> str:
-    return "bar" if line.is_behind else "bar good"
-
-
-def _pixels(line: Line) -> float:
-    return BAR_PIXELS * min(line.ratio or 0.0, 2.0) / 2
+    style = "bar" if line.is_behind else "bar good"
+    width = BAR_PIXELS * min(line.ratio or 0.0, 2.0) / 2
+    return f'<div class="{style}" style="width:{width:.0f}px"></div>'
 
 
 def _correlations(board: Board) -> str:
@@ -127,12 +135,13 @@ def markdown_text(board: Board, title: str) -> str:
     lines += [f"- {value} {words}" for value, words in figures(board)]
     found = ", ".join(f"{name or 'other'} {v:.2f}" for name, v in board.correlations.items())
     lines += [f"- rank correlation of predicted and measured times: {found}"] if found else []
-    heads = [f"{'---:' if place in NUMBERS else '---'}" for place in range(len(COLUMNS))]
-    lines += ["", _markdown_row(COLUMNS), _markdown_row(heads)]
+    shown = shown_columns(board)
+    rules = ["---:" if place in NUMBERS else "---" for place in shown]
+    lines += ["", _markdown_row([COLUMNS[place] for place in shown]), _markdown_row(rules)]
     for line in board.lines:
         texts = cell_texts(board, line)
-        texts[8] = first_line(line.problem, 120) or texts[8]
-        lines.append(_markdown_row([text.replace("|", "/") for text in texts]))
+        texts[LIMITER] = first_line(line.problem, 120) or texts[LIMITER]
+        lines.append(_markdown_row([texts[place].replace("|", "/") for place in shown]))
     return "\n".join(lines) + "\n"
 
 
@@ -146,7 +155,7 @@ def terminal_lines(board: Board) -> Iterator[str]:
         yield f"{value} {words}"
     behind = [line for line in board.lines if line.is_behind or line.problem]
     for line in behind[:SHOWN]:
-        name, label, _, rival, _, ratio, noise, *_ = cell_texts(board, line)
+        name, label, ratio, noise, _, rival, *_ = cell_texts(board, line)
         told = first_line(line.problem, 100) or f"{ratio} {noise} of {rival}"
         yield f"  {name} {label}: {told}"
     if len(behind) > SHOWN:

@@ -34,7 +34,6 @@ from tilesmith.bench.run import (
     kept_rows,
     scratch_folder,
 )
-from tilesmith.bench.scoreboard.together import MeasureTogether
 from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 
 FUNCTION = "tilesmith.bench.scoreboard.together:answer"
@@ -81,6 +80,16 @@ def begin_board(jobs: Sequence[Job], path: Path) -> None:
 def path_before(path: Path) -> Path:
     """Where the last whole run is kept."""
     return path.with_suffix(f".before{path.suffix}")
+
+
+@dataclass(frozen=True)
+class MeasureTogether:
+    """A request for the rows of all jobs, which have one input."""
+
+    jobs: tuple[Job, ...]
+    options: Options
+    lock: Path
+    """Held by all that use the device, by one alone while it is timed."""
 
 
 @dataclass

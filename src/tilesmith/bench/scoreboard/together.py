@@ -11,18 +11,19 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
 import torch
 
-from tilesmith.bench import job_rows, worker
+from tilesmith.bench import job_rows, reference
 from tilesmith.bench.case import Operator
 from tilesmith.bench.implementations import EAGER, Implementation, ImplementationKind
 from tilesmith.bench.plan import Job, Options
-from tilesmith.bench.reference import Reference, work_out
+from tilesmith.bench.reference import Reference
 from tilesmith.bench.row import Row, Status
+from tilesmith.bench.scoreboard.run import MeasureTogether
 from tilesmith.bench.timing import AGAIN, BASELINE, WORK, Timed, make_ready, time_all
 from tilesmith.bench.trial import Trial
 from tilesmith.frontend.containers import tensors_in
@@ -30,16 +31,6 @@ from tilesmith.measure.timer import Work
 
 MUST_BE_ALONE = (ImplementationKind.COMPILED_MAX,)
 """What times candidates while it is built."""
-
-
-@dataclass(frozen=True)
-class MeasureTogether:
-    """A request for the rows of all jobs, which have one input."""
-
-    jobs: tuple[Job, ...]
-    options: Options
-    lock: Path
-    """Held by all that use the device, by one alone while it is timed."""
 
 
 class Phases:
@@ -78,16 +69,17 @@ def answer(request: MeasureTogether) -> list[Row]:
     shared = Phases()
     shared.begin("arguments")
     job = request.jobs[0]
-    device, operator = torch.device(job.device), worker.find_operator(job)
-    worker.limit_memory(device, request.options.memory_limit_gb)
+    device, operator = torch.device(job.device), reference.find_operator(job)
+    reference.limit_memory(device, request.options.memory_limit_gb)
     with using_device(request.lock, shared, alone=False):
         shared.begin("arguments")
-        arguments = worker.make_arguments(operator, job)
+        arguments = reference.make_arguments(operator, job)
         shared.begin("reference")
         # Types by a call: without values, PyTorch would import for seconds.
         types = [tensor.dtype for tensor in tensors_in(operator.eager(*arguments))]
-        reference = replace(work_out(operator, arguments), dtypes=types)
-    trials = _checked_trials(request, operator, arguments, reference)
+        known = replace(reference.work_out(operator, arguments), dtypes=types)
+        _leave_room(device)
+    trials = _checked_trials(request, operator, arguments, known)
     right = [trial for trial, _ in trials if trial.row.status is Status.OK]
     with using_device(request.lock, shared, alone=True):
         shared.begin("graphs")
@@ -114,9 +106,16 @@ def _checked_trials(
             phases.begin(job_rows.Stage.JUDGE.value)
             trial = Trial(*place, announce=lambda stage, _, own=phases: own.begin(stage.value))
             trial.check()
+            _leave_room(torch.device(job.device))
             phases.begin("")
         made.append((trial, phases))
     return made
+
+
+def _leave_room(device: torch.device) -> None:
+    """Give memory back that is not in use: other inputs are on the device too."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def with_eager(jobs: Sequence[Job]) -> list[Job]:
