@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from benchmarks.suites import suite as whole_suite
+from tests.bench.made_up_rows import make_row
 from tests.bench.tiny_suite import NAME, double_operator, suite
 from tilesmith.bench.case import Suite
 from tilesmith.bench.implementations import ImplementationKind
@@ -18,7 +20,7 @@ from tilesmith.bench.journal import read_journal
 from tilesmith.bench.judging.once import JudgesOnce
 from tilesmith.bench.plan import Options
 from tilesmith.bench.reference import Judge, Judgement, work_out
-from tilesmith.bench.row import Cause, Status
+from tilesmith.bench.row import Cause, Owner, Status
 from tilesmith.bench.scoreboard import run as parts
 from tilesmith.bench.scoreboard.run import Part, board_inputs, is_held_out, plan_board, run_part
 from tilesmith.cli.main import app
@@ -100,6 +102,21 @@ def test_a_wrong_or_deadly_neighbour_is_its_own_failure(tmp_path: Path) -> None:
     assert "SIGSEGV" in killer.reason
     assert [*found] == [("double", "tilesmith"), ("double", "eager"), ("fragile", "tilesmith")]
     assert all(row.status is Status.OK and row.latency_ms for row in found.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_final"),
+    [
+        ({}, True),
+        ({"status": Status.UNAVAILABLE}, True),
+        ({"status": Status.FAILED, "cause": Cause.EXCEPTION}, False),
+        ({"status": Status.FAILED, "cause": Cause.EXCEPTION, "owner": Owner.THEIRS}, True),
+        ({"status": Status.FAILED, "cause": Cause.OUT_OF_MEMORY, "owner": Owner.THEIRS}, False),
+        ({"status": Status.FAILED, "cause": Cause.WRONG_RESULT, "owner": Owner.THEIRS}, False),
+    ],
+)
+def test_what_neighbours_may_have_a_part_in_is_made_again(changes: Any, is_final: bool) -> None:
+    assert parts._is_final(make_row(**changes)) is is_final
 
 
 def test_equal_results_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,13 +18,10 @@ from time import monotonic
 from typing import Any
 
 from tilesmith.bench.case import Operator, Suite
-from tilesmith.bench.implementations import (
-    ImplementationKind,
-    preloaded_for,
-)
+from tilesmith.bench.implementations import ImplementationKind, preloaded_for
 from tilesmith.bench.journal import read_journal
 from tilesmith.bench.plan import Job, Options, make_plan
-from tilesmith.bench.row import Row, Status
+from tilesmith.bench.row import Cause, Owner, Row, Status
 from tilesmith.bench.run import (
     Listener,
     SafeListener,
@@ -138,6 +135,13 @@ def _by_input(items: Sequence[Any]) -> list[list[Any]]:
     return [list(found) for _, found in groupby(items, place)]
 
 
+def _is_final(row: Row) -> bool:
+    """Whether neighbours have no part in how it ended: others that raise do so alone too."""
+    raised = row.status is Status.FAILED and row.cause is Cause.EXCEPTION
+    is_theirs = raised and row.owner is Owner.THEIRS
+    return row.status in (Status.OK, Status.UNAVAILABLE) or is_theirs
+
+
 def _group_seconds(rows: Sequence[Row]) -> float:
     return sum(row.seconds or 0.0 for row in rows)
 
@@ -206,7 +210,7 @@ class _Board:
     def _finished(self, jobs: Sequence[Job], outcome: BuildOutcome) -> Iterator[Row]:
         """Rows that ended well; the others are made again."""
         found: list[Row] = outcome.reply if isinstance(outcome.reply, list) else []
-        good = {row.key: row for row in found if row.status in (Status.OK, Status.UNAVAILABLE)}
+        good = {row.key: row for row in found if _is_final(row)}
         for job in jobs:
             if job.key in good:
                 yield replace(good[job.key], seconds=outcome.seconds / len(jobs))
