@@ -11,6 +11,7 @@
 # make ops          try every torch function on every backend; write docs/ops.md
 # make torch-table  use a kernel through every feature of torch; write docs/torch.md
 # make versions     oldest and newest Python, torch and Triton: tests of the sdist, README commands
+# make scoreboard   all operators against all rivals, in parts: PART=540 seconds, then again
 # make clean        remove everything made by the above
 #
 # `make <target> PYTHON=python3` uses that interpreter as it is: nothing is created or installed.
@@ -39,7 +40,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table versions clean fuzz fuzz-score
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table versions clean fuzz fuzz-score scoreboard
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -71,6 +72,12 @@ DEVICE ?= cpu
 
 fuzz: $(READY_DEV)
 	$(PYTHON) -m tools.fuzz --count $(COUNT) --seed $(SEED) --device $(DEVICE) --jobs $(JOBS)
+
+# Goes on where the last part ended; with DEVICE=cpu on the CPU, else on a GPU if there is one.
+PART ?= 540
+scoreboard: $(READY_DEV)
+	$(PYTHON) -m tilesmith bench --scoreboard --part-seconds $(PART) \
+	  $(if $(findstring file,$(origin DEVICE)),,--device $(DEVICE)) $(FLAGS)
 
 fuzz-score: $(READY_DEV)
 	$(PYTHON) -m tools.fuzz_score

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
+from benchmarks.sdpa import peers
 from benchmarks.suites.arguments import Size, inputs, normals, num_bytes_of, three_tensors
 from benchmarks.suites.widening import by_parts
 from examples import attention, flex_attention, fp8_attention
@@ -20,6 +22,7 @@ SMALL_HEADS = ((1, 2, 64, 32), (2, 2, 150, 64), (1, 8, 1024, 64))
 FP8_HEADS = tuple((128, length, 128) for length in (512, 1024, 2048, 4096, 8192))
 # Batch, query heads, key heads, positions, channels.
 GROUPED_HEADS = tuple((4, 32, 8, length, 128) for length in (512, 1024, 2048, 4096, 8192))
+SMALL_GROUPED_HEADS = ((1, 4, 2, 64, 32), (2, 4, 2, 150, 32), (1, 8, 2, 512, 64))
 BLOCK = 128
 
 
@@ -37,6 +40,19 @@ def exact_attention(
 
 def exact_causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return exact_attention(q, k, v, is_causal=True)
+
+
+def causal_sizes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Of a query's outputs, which average one key or all of them, with weights that are rounded."""
+
+    def form(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        scores = queries.double() @ keys.double().transpose(-1, -2) / math.sqrt(q.size(-1))
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+        return (weights.square() @ values.double().square()).sqrt()
+
+    flat = (x.flatten(0, -3) for x in (q, k, v))
+    return by_parts(form, 3, num_scores)(*flat).view(q.shape)
 
 
 def eager_causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -140,11 +156,14 @@ def eager_flex_attention(
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
 
-def exact_flex_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *modifiers: Any
-) -> torch.Tensor:
-    group = q.size(1) // k.size(1)
-    return exact_causal_attention(q, *(x.repeat_interleave(group, 1) for x in (k, v)))
+def of_shared_heads(form: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """A form of causal attention for key heads that several query heads share."""
+
+    def of_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *modifiers: Any) -> Any:
+        group = q.size(1) // k.size(1)
+        return form(q, *(x.repeat_interleave(group, 1) for x in (k, v)))
+
+    return of_heads
 
 
 def head_bytes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: Any) -> float:
@@ -172,7 +191,7 @@ def plain_operators() -> tuple[Operator, ...]:
         Operator(
             "flash_attention",
             kernels={"attention": "examples.attention:attention"},
-            others={"triton": f"{triton}:attention"},
+            others={"triton": f"{triton}:attention", **peers("plain")},
             **plain,
             **heads,
         ),
@@ -181,13 +200,15 @@ def plain_operators() -> tuple[Operator, ...]:
             kernels={"causal_attention": "examples.attention:causal_attention"},
             eager=eager_causal_attention,
             exact=exact_causal_attention,
-            others={"triton": f"{triton}:causal_attention"},
+            sizes=causal_sizes,
+            others={"triton": f"{triton}:causal_attention", **peers("causal")},
             flops=causal_flops,
             **heads,
         ),
         Operator(
             "blackwell_attentions",
             kernels={"blackwell_attention": "examples.blackwell_attention:blackwell_attention"},
+            others=peers("plain"),
             **plain,
             **heads,
         ),
@@ -214,7 +235,7 @@ def operators() -> tuple[Operator, ...]:
         Operator(
             "fp8_attention",
             inputs=inputs(fp8_heads, FP8_HEADS, FP8),
-            cpu_inputs=inputs(fp8_heads, ((2, 64, 32), (4, 150, 64)), FP8),
+            cpu_inputs=inputs(fp8_heads, ((2, 64, 32), (4, 150, 64), (8, 512, 64)), FP8),
             kernels={"fp8_attention": "examples.fp8_attention:fp8_attention"},
             eager=eager_fp8_attention,
             exact=exact_fp8_attention,
@@ -226,10 +247,12 @@ def operators() -> tuple[Operator, ...]:
         Operator(
             "flex_attention",
             inputs=inputs(causal_blocks, GROUPED_HEADS),
-            cpu_inputs=inputs(causal_blocks, ((1, 4, 2, 64, 32), (2, 4, 2, 150, 32)), FP32),
+            cpu_inputs=inputs(causal_blocks, SMALL_GROUPED_HEADS, FP32),
             kernels={"flex_attention": "examples.flex_attention:flex_attention"},
             eager=eager_flex_attention,
-            exact=exact_flex_attention,
+            exact=of_shared_heads(exact_causal_attention),
+            sizes=of_shared_heads(causal_sizes),
+            others=peers("causal"),
             flops=causal_flops,
             num_bytes=head_bytes,
             **SHARED,

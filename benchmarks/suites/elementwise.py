@@ -39,7 +39,7 @@ ROTATIONS = (
     (1, 32, 8, 8192, 128),
     (1, 32, 8, 16384, 128),
 )
-SMALL_ROTATIONS = ((1, 4, 2, 64, 32), (2, 4, 2, 128, 64))
+SMALL_ROTATIONS = ((1, 4, 2, 64, 32), (2, 4, 2, 128, 64), (1, 32, 8, 512, 128))
 # Lookups, rows of the table, channels.
 LOOKUPS = (
     *((32 * 512, 1 << power, 768) for power in (10, 12, 14, 16)),
@@ -204,7 +204,7 @@ def rope_operators() -> tuple[Operator, ...]:
 def dropout_operators() -> tuple[Operator, ...]:
     shared: dict[str, Any] = {
         "inputs": inputs(with_mask, PLANES),
-        "cpu_inputs": inputs(with_mask, ((32, 1024), (500, 1000)), FP32),
+        "cpu_inputs": inputs(with_mask, ((32, 1024), (500, 1000), (4096, 1024)), FP32),
         "eager": dropout_by_mask,
         "num_bytes": dropout_bytes,
         "roundings": 1,
@@ -255,7 +255,9 @@ def operators() -> tuple[Operator, ...]:
         Operator(
             "embedding",
             inputs=inputs(lookups, LOOKUPS),
-            cpu_inputs=inputs(lookups, ((100, 50, 64), (1024, 1000, 256)), FP32),
+            cpu_inputs=inputs(
+                lookups, ((100, 50, 64), (1024, 1000, 256), (8192, 32_000, 1024)), FP32
+            ),
             kernels={"embedding": "examples.embedding:embedding"},
             eager=functional.embedding,
             num_bytes=looked_up_bytes,

@@ -21,7 +21,7 @@ from tilesmith.bench.case import Arguments, Input, Operator
 Pair = tuple[torch.Tensor, torch.Tensor]
 FP32, BF16 = torch.float32, torch.bfloat16
 LAYERS = ((64, 1024, 256, 64), (256, 3219, 256, 64), (1152, 3219, 256, 64))
-SMALL_LAYERS = ((2, 37, 32, 16), (8, 200, 64, 32))
+SMALL_LAYERS = ((2, 37, 32, 16), (8, 200, 64, 32), (16, 512, 128, 64))
 SMALL_PRODUCTS = ((33, 64, 128), (256, 128, 256), (4096, 512, 512))
 ROWS = 131_072
 CELLS: dict[str, tuple[tuple[Size, torch.dtype], ...]] = {
@@ -185,6 +185,7 @@ def row_operator(
     return Operator(
         kernel,
         inputs=cells(name, make),
+        board=range(len(CELLS[name])),
         cpu_inputs=inputs(make, SMALL_PRODUCTS, FP32),
         kernels={kernel: f"examples.{module}:{kernel}"},
         eager=eager,

@@ -28,7 +28,7 @@ SMALL_SEQUENCES = ((5, 17, 16), (32, 64, 40), (512, 128, 256))
 NORMED_SEQUENCES = ((32, 256, 64), (128, 256, 128), (512, 128, 128), (512, 512, 256))
 # Sequences, the longest of them, heads, channels.
 HEADS = ((64, 256, 4, 128), (64, 512, 4, 128), (64, 1024, 4, 128), (256, 1024, 4, 128))
-SMALL_HEADS = ((3, 20, 2, 16), (5, 60, 2, 32))
+SMALL_HEADS = ((3, 20, 2, 16), (5, 60, 2, 32), (16, 200, 4, 64))
 
 
 def sequences(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:

@@ -20,7 +20,7 @@ LOGITS = ((16384, 4096), (16384, 8192), (8192, 32_000), *((16384, v) for v in CL
 # Rows, hidden width, classes.
 HEADS = ((1024, 4096, 32_064), (1024, 4096, 128_256), (2048, 4096, 128_256), (4096, 4096, 128_256))
 SMALL_LOGITS = ((33, 100), (128, 2000), (4096, 32_000))
-SMALL_HEADS = ((16, 32, 100), (64, 64, 1000))
+SMALL_HEADS = ((16, 32, 100), (64, 64, 1000), (128, 256, 8000))
 
 
 def labelled(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:

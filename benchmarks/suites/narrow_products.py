@@ -5,15 +5,12 @@ Sizes are (m, k, n) of an m x k matrix times a k x n one.
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from benchmarks.suites.arguments import Size, inputs, integers, normal, normals
 from benchmarks.suites.products import inner_size, product_flops
 from examples import bf16xint16_gemm, fp8_gemm, int4_gemm
 from tilesmith.bench.case import Arguments, Operator
-from tilesmith.numerics.tolerance import INTERMEDIATE_SCALE_WEIGHT, SUM_SIGMAS
 
 FP32, FP16, BF16 = torch.float32, torch.float16, torch.bfloat16
 FP8_SIZES = (
@@ -31,7 +28,7 @@ PACKED_SIZES = (
     (4096, 8192, 7168),
 )
 INTEGER_SIZES = ((1024, 1024, 1280), (4096, 1280, 1024), (16_384, 1024, 1280), (65_536, 1280, 1024))
-SMALL = ((16, 32, 48), (64, 256, 192))
+SMALL = ((16, 32, 48), (64, 256, 192), (64, 1024, 1024))
 
 
 def scaled_fp8(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:
@@ -47,14 +44,9 @@ def eager_fp8_gemm(
     return torch._scaled_mm(x, y, scale_x, scale_y, out_dtype=FP16, use_fast_accum=x.is_cuda)
 
 
-def fp8_sum_roundings(x: torch.Tensor, *others: torch.Tensor) -> int:
-    """Hopper's fp8 tensor cores keep about 14 bits of a sum, at each of its K / 32 steps.
-
-    A random walk of so many errors of 2**-13, at six sigma as the budget counts sums, in roundings
-    to fp16 (2**-11), for each of which it allows four times as much.
-    """
-    walk = math.sqrt(x.size(1) / 32) * 2**-13
-    return math.ceil(SUM_SIGMAS * walk / (INTERMEDIATE_SCALE_WEIGHT * 2**-11))
+def fp8_steps(x: torch.Tensor, *others: torch.Tensor) -> int:
+    """Hopper's fp8 tensor cores keep 14 bits of a sum at each of its K / 32 steps."""
+    return -(-x.size(1) // 32)
 
 
 def packed_weights(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:
@@ -89,7 +81,7 @@ def operators() -> tuple[Operator, ...]:
             exact=fp8_gemm.reference,
             flops=product_flops,
             reduction_length=inner_size,
-            hardware_roundings=fp8_sum_roundings,
+            cut_steps=fp8_steps,
             dtypes=(FP16,),
         ),
         Operator(

@@ -66,9 +66,13 @@ GROUPS = (
     (16, 1024, 4096, 4096),
     (32, 2048, 4096, 4096),
 )
-SMALL_GROUPS = ((3, 20, 32, 48), (6, 64, 128, 96))
+SMALL_GROUPS = ((3, 20, 32, 48), (6, 64, 128, 96), (8, 256, 512, 512))
 # Matrices, choices, width.
 CHOICES = ((8, 2, 1024), (8, 2, 2048), (8, 2, 4096), (8, 2, 8192), (8, 2, 14_336))
+
+
+# Matrices, rows, inner size, columns.
+BATCHES = ((16, 512, 512, 512), (128, 256, 64, 256), (64, 1024, 128, 1024))
 
 
 def transposed_factors(size: Size, device: torch.device, dtype: torch.dtype) -> Arguments:
@@ -182,8 +186,8 @@ def gemm_operators() -> tuple[Operator, ...]:
         ),
         Operator(
             "matmul",
-            inputs=inputs(factors, ((16, 4096, 4096), (4096, 4096, 4096))),
-            cpu_inputs=inputs(factors, ((64, 64, 64), (1024, 1024, 1024)), FP32),
+            inputs=inputs(factors, ((16, 4096, 4096), (2048, 4096, 1024), (4096, 4096, 4096))),
+            cpu_inputs=inputs(factors, ((64, 64, 64), (16, 1024, 1024), (1024, 1024, 1024)), FP32),
             kernels={"matmul": "examples.matmul:matmul"},
             eager=torch.mm,
             others={"triton": "benchmarks.hand_written.matmul:matmul"},
@@ -242,7 +246,7 @@ def operators() -> tuple[Operator, ...]:
         Operator(
             "gather_gemv",
             inputs=inputs(choices, CHOICES),
-            cpu_inputs=inputs(choices, ((4, 2, 64), (8, 2, 160)), FP32),
+            cpu_inputs=inputs(choices, ((4, 2, 64), (8, 2, 160), (8, 2, 2048)), FP32),
             kernels={"gather_gemv": "examples.gather_gemv:gather_gemv"},
             eager=eager_gather_gemv,
             exact=gather_gemv.reference,
@@ -252,8 +256,10 @@ def operators() -> tuple[Operator, ...]:
         ),
         Operator(
             "bmm",
-            inputs=inputs(batched_factors, ((16, 512, 512, 512), (64, 1024, 128, 1024))),
-            cpu_inputs=inputs(batched_factors, ((2, 33, 64, 48), (4, 128, 128, 128)), FP32),
+            inputs=inputs(batched_factors, BATCHES),
+            cpu_inputs=inputs(
+                batched_factors, ((2, 33, 64, 48), (4, 128, 128, 128), (16, 256, 64, 256)), FP32
+            ),
             kernels={"bmm": "examples.bmm:bmm"},
             eager=torch.bmm,
             exact=widened(torch.bmm),

@@ -18,14 +18,18 @@ MODELS = (
     *((batch, 80, 1, 4096, 256, 64, 128) for batch in (1, 2, 4, 8)),
     (8, 80, 1, 8192, 256, 64, 128),
 )
-SMALL_MODELS = ((1, 2, 1, 40, 16, 16, 16), (1, 4, 2, 150, 64, 32, 16))
+SMALL_MODELS = (
+    (1, 2, 1, 40, 16, 16, 16),
+    (1, 4, 2, 150, 64, 32, 16),
+    (1, 8, 1, 1024, 128, 64, 64),
+)
 # Batch, heads, length, chunk, width of keys, width of values.
 STATES = (
     *((batch, 32, 4096, 64, 128, 128) for batch in (1, 2, 4)),
     (2, 80, 4096, 64, 128, 128),
     (2, 80, 8192, 64, 128, 128),
 )
-SMALL_STATES = ((1, 2, 40, 16, 16, 16), (1, 4, 200, 32, 32, 48))
+SMALL_STATES = ((1, 2, 40, 16, 16, 16), (1, 4, 200, 32, 32, 48), (1, 8, 1024, 64, 64, 64))
 
 
 def moved(tensors: tuple[torch.Tensor, ...], device: torch.device) -> Arguments:

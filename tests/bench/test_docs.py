@@ -60,14 +60,17 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
         (tmp_path / name).write_text(block)
         monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
     printed = list(map(run, commands()))
-    assert len(printed) == 8
+    assert len(printed) == 10
     assert printed[0].startswith("rms_norm\n")
     assert "2 rows: 2 ok" in printed[1]
     assert (tmp_path / "report.html").exists()
     assert (tmp_path / "pictures" / "speedups.png").exists()
     assert len(json.loads(printed[5])["changes"]) == 2
-    assert "mine.normalize" in printed[6]
-    assert "1 row: 1 ok" in printed[7]
+    assert "of 1 row" in printed[6]
+    assert printed[7] == printed[6]
+    assert (tmp_path / "board.html").exists()
+    assert "mine.normalize" in printed[8]
+    assert "1 row: 1 ok" in printed[9]
 
 
 def test_every_option_is_on_the_page():

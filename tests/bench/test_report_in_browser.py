@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench.made_up_page import made_up_page
+from tests.bench.scoreboard.test_board import full_board
 from tests.tune.report.searches import tell
+from tilesmith.bench.scoreboard.page import make_page
 from tilesmith.tune.listener import History
 from tilesmith.tune.report.page import write_report
 
@@ -25,7 +27,7 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
-WIDTH, HEIGHT = 1200, 1600
+WIDTH, HEIGHT, NARROW = 1200, 1600, 500
 PAPER, DARK_PAPER = (255, 255, 255), (0x14, 0x18, 0x1D)
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
@@ -62,7 +64,7 @@ def page(request, tmp_path_factory) -> Path:
     return folder / "page.html"
 
 
-def measured(page: Path) -> str:
+def measured(page: Path, width: int = WIDTH) -> str:
     """The page after a script that is no part of it has looked at its layout."""
     script = (
         "<script>window.onload = () => {"
@@ -73,7 +75,7 @@ def measured(page: Path) -> str:
     )
     copy = page.with_name("measured.html")
     copy.write_text(page.read_text().replace("</body>", script))
-    return browse(copy, "--dump-dom", f"--window-size={WIDTH},{HEIGHT}")
+    return browse(copy, "--dump-dom", f"--window-size={width},{HEIGHT}")
 
 
 def test_text_is_there_and_pictures_load_and_nothing_is_wider_than_the_window(page):
@@ -87,6 +89,16 @@ def test_text_is_there_and_pictures_load_and_nothing_is_wider_than_the_window(pa
     num_images, are_loaded, excess = title.split()
     assert int(num_images) >= 2
     assert are_loaded == "true"
+    assert int(excess) <= 0
+
+
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+def test_the_scoreboard_fits_a_narrow_window_too(width: int, tmp_path: Path):
+    page = tmp_path / "board.html"
+    page.write_text(make_page(full_board(), "Scoreboard"))
+    dom = measured(page, width)
+    assert "RuntimeError: &lt;no&gt; &amp; | no" in dom
+    excess = dom.partition("<title>")[2].partition("</title>")[0].split()[-1]
     assert int(excess) <= 0
 
 

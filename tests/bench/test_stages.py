@@ -17,10 +17,10 @@ from tests.bench.tiny_suite import NAME, double, double_operator, suite
 from tilesmith.bench.case import Input
 from tilesmith.bench.job_rows import Progress, Stage, blank_row, died
 from tilesmith.bench.plan import Options, make_plan
+from tilesmith.bench.reference import make_arguments
 from tilesmith.bench.row import Cause, Row, Status
 from tilesmith.bench.run import run_plan
 from tilesmith.bench.trial import ObservedTuner, Trial
-from tilesmith.bench.worker import make_arguments
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.lab.processes.channel import ChildDied, ChildTimeout
 from tilesmith.schedule.config import Config

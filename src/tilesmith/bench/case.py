@@ -66,13 +66,16 @@ class Operator:
         reduction_length: terms of the longest sum behind one element, from the arguments.
         roundings: intermediates that are rounded to the input type before they are summed.
         kernel_roundings: further ones of some of our kernels, by short name.
-        hardware_roundings: further ones that matrix units of GPUs make, from the arguments.
+        cut_steps: those in which fp8 matrix units of GPUs cut a sum, from the arguments.
+        sizes: of each element, where they differ: the ``s`` of a ``Budget``, in float64.
         exponents: terms of the sums, of about one, whose powers are the result, from the arguments:
             a power's relative error is the absolute one of its exponent.
         num_products: matrix products on the way to a result, one after the other: on a GPU, those
             of float32 run in tf32.
         dtypes: types it can be asked for.
         devices: where it can run.
+        board: positions of the inputs on a scoreboard, by default three.
+        family: of operators of one kind.
         cpu_inputs: what takes the place of ``inputs`` on a CPU, where those would take minutes;
             their ids count from zero too. ``inputs_on`` chooses.
     """
@@ -88,12 +91,15 @@ class Operator:
     reduction_length: Callable[..., int] = lambda *arguments: 1
     roundings: int = 0
     kernel_roundings: Mapping[str, int] = field(default_factory=dict[str, int])
-    hardware_roundings: Callable[..., int] = lambda *arguments: 0
+    cut_steps: Callable[..., int] = lambda *arguments: 0
+    sizes: Callable[..., Any] | None = None
     exponents: Callable[..., int] = lambda *arguments: 0
     dtypes: Sequence[torch.dtype] = (torch.bfloat16, torch.float16, torch.float32)
     devices: Sequence[str] = ("cuda", "cpu")
     cpu_inputs: Sequence[Input] = ()
     num_products: int = 0
+    board: Sequence[int] = ()
+    family: str = ""
 
     def inputs_on(self, device: str) -> Sequence[Input]:
         """The inputs for a kind of device, ``cpu`` or ``cuda``."""
@@ -112,7 +118,7 @@ class Operator:
         powers = ceil(SUM_SIGMAS * sqrt(self.exponents(*arguments)) / INTERMEDIATE_VALUE_WEIGHT)
         if device == "cpu":
             return (dtype,) * count + (torch.float32,) * powers
-        own = (dtype,) * (count + self.hardware_roundings(*arguments))
+        own = (dtype,) * count
         own += (torch.float32,) * powers
         if dtype != torch.float32:
             return own

@@ -42,8 +42,7 @@ OPTIONS = {
     "use_fresh_processes": "fresh processes",
 }
 """Options that times depend on, in words."""
-LOAD = "load"
-UNKNOWN = "not said"
+LOAD, UNKNOWN = "load", "not said"
 MIN_LOAD = 0.5
 """Loads nearer than that, or than a quarter of the cores, are alike."""
 Differences = dict[str, tuple[str, str]]

@@ -23,9 +23,7 @@ import torch
 from tilesmith.bench.case import Operator
 from tilesmith.bench.row import Owner
 
-OURS = "tilesmith"
-EAGER = "eager"
-HELION = "helion"
+OURS, EAGER, HELION = "tilesmith", "eager", "helion"
 Function = Callable[..., Any]
 _OUR_IMPORTS = re.compile(
     r"^(\s*)(import|from) tilesmith(?=\.language|\.autotuner|\.runtime| as | import )", re.MULTILINE

@@ -1,31 +1,38 @@
-"""The exact result of an input, for workers that judge by it.
+"""Arguments of an input and its exact result, for workers that judge by it.
 
 It is kept in a file, unless working it out takes less time than reading it.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from tilesmith.bench.case import Arguments, Operator
+from tilesmith.bench.case import Arguments, Operator, load_suite
+from tilesmith.bench.plan import Job
 from tilesmith.frontend.containers import map_tensors, tensors_in
-from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_error
+from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_by
 from tilesmith.numerics.reference_setup import bytes_of
+from tilesmith.numerics.tolerance import Budget
 
 POISON = 0xFF
 """As every byte: NaN in all floating-point types, -1 in integers."""
 COPIES = 3
 """Of each size: an allocator may hand out any of its free blocks."""
-
 TYPES = ".types"
 READ_BYTES_PER_S = 1e9
 """About what a file of tensors is read with, onto a device too."""
+SHARE = 0.9
+"""Of the machine's memory, for a process without a limit of its own."""
+GB = 1e9
 
 
 def widen(value: Any) -> Any:
@@ -60,12 +67,14 @@ class Reference:
     """Their fingerprint."""
     dtypes: list[torch.dtype] = field(default_factory=list[torch.dtype])
     """Of the eager form's results, where they are known."""
+    sizes: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    """As of Operator; none where all elements of a result have one size."""
 
     def save(self, path: Path, *, with_results: bool = True) -> None:
         """Write it; a reader never sees half of it."""
         self.save_types(path)
-        results = self.results if with_results else None
-        _save({"results": results, "arguments": self.arguments}, path)
+        made = {"results": self.results, "sizes": self.sizes} if with_results else None
+        _save({"made": made, "arguments": self.arguments}, path)
 
     def save_types(self, path: Path) -> None:
         """Write the types alone, beside the rest."""
@@ -80,8 +89,8 @@ class Reference:
         """Read what was saved; ``make`` gives the results where they were not."""
         found: dict[str, Any] = torch.load(path, weights_only=True, map_location=device)
         dtypes = torch.load(path.with_suffix(TYPES), weights_only=True)
-        results = make().results if found["results"] is None else found["results"]
-        return cls(results, found["arguments"], dtypes)
+        made = found["made"] or vars(make())
+        return cls(made["results"], found["arguments"], dtypes, made["sizes"])
 
 
 def _save(content: object, path: Path) -> None:
@@ -100,7 +109,8 @@ def work_out(operator: Operator, arguments: Arguments) -> Reference:
     results = [tensor.detach().clone() for tensor in tensors_in(exact)]
     if not results:
         raise ValueError(f"the reference of {operator.name} has no tensor in its result")
-    return Reference(results, before)
+    sizes = operator.sizes(*arguments) if operator.sizes is not None else ()
+    return Reference(results, before, sizes=list(tensors_in(sizes)))
 
 
 def with_types(reference: Reference, operator: Operator, arguments: Arguments) -> Reference:
@@ -135,8 +145,12 @@ class Judge:
     ) -> None:
         self._results = reference.results
         self._dtypes = reference.dtypes
-        self._length = operator.reduction_length(*arguments)
-        self._roundings = intermediates
+        self._sizes = reference.sizes or [None] * len(reference.results)
+        cut_steps = operator.cut_steps(*arguments) * any(one.is_cuda for one in reference.results)
+        length = max(1, operator.reduction_length(*arguments))
+        self._budget = partial(
+            Budget, reduction_length=length, intermediates=tuple(intermediates), cut_steps=cut_steps
+        )
 
     def judge(self, returned: Any) -> Judgement:
         """Compare what was returned; more tensors than the reference has are not looked at."""
@@ -147,7 +161,7 @@ class Judge:
         if problem:
             return Judgement(problem)
         try:
-            return _worst([self._measure(*pair) for pair in zip(found, self._results)])
+            return _worst([self._measure(*pair) for pair in zip(found, self._results, self._sizes)])
         except (AccuracyError, TypeError) as error:
             return Judgement(str(error))
 
@@ -163,16 +177,16 @@ class Judge:
                 return f"result {position} is {actual.dtype}, narrower than eager's {dtype}"
         return ""
 
-    def _measure(self, actual: torch.Tensor, exact: torch.Tensor) -> ErrorReport:
-        measure = partial(
-            measure_error, reduction_length=self._length, intermediate=self._roundings
-        )
+    def _measure(
+        self, actual: torch.Tensor, exact: torch.Tensor, sizes: torch.Tensor | None
+    ) -> ErrorReport:
+        budget = self._budget(actual.dtype)
         try:
-            return measure(actual, exact)
+            return measure_by(budget, actual, exact, sizes)
         except torch.OutOfMemoryError:
             # Comparing takes several times the memory of the result, in float64.
             torch.cuda.empty_cache()
-            return measure(actual.cpu(), exact.cpu())
+            return measure_by(budget, *map_tensors((actual, exact, sizes), torch.Tensor.cpu))
 
 
 def _worst(reports: list[ErrorReport]) -> Judgement:
@@ -210,3 +224,38 @@ def poison_results(returned: Any, arguments: Any) -> None:
         # A result may be an argument, or a view of one.
         if tensor.untyped_storage().data_ptr() not in kept and tensor.numel():
             bytes_of(tensor.detach()).fill_(POISON)
+
+
+def find_operator(job: Job) -> Operator:
+    """The operator of a job."""
+    return next(item for item in load_suite(job.suite).operators if item.name == job.operator)
+
+
+def make_arguments(operator: Operator, job: Job) -> Arguments:
+    """The arguments of a job, on its device and in its type."""
+    chosen = operator.inputs_on(job.device)[job.input_id]
+    made: Any = chosen.make(torch.device(job.device), getattr(torch, job.dtype))
+    if not isinstance(made, (tuple, list)):
+        raise TypeError(
+            f"make() of input {chosen.label} returned {type(made).__name__}, expected a tuple"
+        )
+    return tuple(cast("Arguments", made))
+
+
+def total_gb(device: torch.device) -> float:
+    """Memory of a device; that of the machine for the CPU."""
+    if device.type != "cpu":
+        return torch.cuda.get_device_properties(device).total_memory / GB
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GB
+
+
+def limit_memory(device: torch.device, limit_gb: float) -> None:
+    """Limit what this process may have on the CPU; 0: most of the machine's.
+
+    Drivers of GPUs reserve more than there is, so processes that use one are left alone.
+    """
+    limit = limit_gb or SHARE * total_gb(device) if device.type == "cpu" else float("inf")
+    if limit == float("inf"):
+        return
+    with suppress(OSError, ValueError, OverflowError):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit * GB), int(limit * GB)))

@@ -28,7 +28,7 @@ _FORMS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "float | None": (float, int, NoneType),
     "int | None": (int, NoneType),
-    "dict[str, str]": (dict,),
+    **dict.fromkeys(("dict[str, str]", "dict[str, float]"), (dict,)),
     **dict.fromkeys(("str", "Owner", "Status", "Cause"), (str,)),
 }
 """How values are read from JSON, by annotation."""
@@ -116,6 +116,9 @@ class Row:
     timer: str = ""
     """How it was timed: graph or events, cold or warm, or on the host."""
     roofline_ms: float | None = None
+    predicted_ms: float | None = None
+    limiter: str = ""
+    """What takes longest in what the model predicts for one launch of each of our kernels."""
     samples: int | None = None
     """Those that count."""
     disturbed_samples: int | None = None
@@ -125,7 +128,9 @@ class Row:
     is_speedup_disturbed: bool = False
     """Whether too few rounds without that are left in which the baseline ran as well."""
     seconds: float | None = None
-    """Of the whole process."""
+    """Of the whole process, or of its part of one that it shared."""
+    phases: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds of a shared process by what it did; what was done for all, in equal parts."""
     environment: dict[str, str] = field(default_factory=dict[str, str])
 
     @property

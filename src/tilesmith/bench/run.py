@@ -66,7 +66,7 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
     rows = kept_rows(jobs, options)
     listeners = SafeListener([] if listener is None else [listener])
     with ExitStack() as stack:
-        write = stack.enter_context(_file_of_rows(options))
+        write = stack.enter_context(file_of_rows(options))
         folder = stack.enter_context(scratch_folder())
         processes = stack.enter_context(WorkerProcesses(options, folder))
         supervisor = Supervisor(options, processes, folder)
@@ -80,7 +80,7 @@ def run_plan(jobs: Sequence[Job], options: Options, listener: Listener | None = 
 
 
 @contextmanager
-def _file_of_rows(options: Options) -> Iterator[Callable[[Row], None]]:
+def file_of_rows(options: Options) -> Iterator[Callable[[Row], None]]:
     """What puts a row on disk, if there is a file."""
     if options.path is None:
         yield lambda row: None
@@ -177,20 +177,18 @@ class WorkerProcesses:
         ``preload`` is as of BuildPool.
         """
         if (timeout_s, preload) not in self._pools:
-            self._pools[timeout_s, preload] = self._kind(
-                FUNCTION,
-                jobs=1,
-                timeout_s=timeout_s,
-                preload=preload,
-                environment=self._environment,
-                is_bare=False,
-            )
+            how: dict[str, Any] = {"timeout_s": timeout_s, "preload": preload}
+            self._pools[timeout_s, preload] = self.make_pool(FUNCTION, jobs=1, **how)
         pool = self._pools[timeout_s, preload]
         pool.submit("request", request)
         while True:
             outcomes = pool.wait(WAIT_S)
             if outcomes:
                 return outcomes[0]
+
+    def make_pool(self, function: str, **how: Any) -> BuildPool:
+        """Processes for a function of requests; ``how`` is as of BuildPool."""
+        return self._kind(function, **how, environment=self._environment, is_bare=False)
 
     def __enter__(self) -> Self:
         return self

@@ -24,9 +24,8 @@ from tilesmith.bench.row import (
 from tilesmith.bench.tables import Column, columns_for
 from tilesmith.diagnostics.wording import counted, first_line
 
-PIPED_WIDTH = 160
-GAP = 3
-"""Between columns."""
+PIPED_WIDTH, GAP = 160, 3
+"""Of all columns, and between two of them."""
 MEANS = "geometric means of speedups"
 MEANS_NOTE = "over inputs on which both it and eager ran undisturbed; counts in brackets"
 _BLAME_STYLES = {"ours failed": "bold red", "harness failed": "bold magenta"}

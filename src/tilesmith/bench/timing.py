@@ -43,11 +43,10 @@ from tilesmith.runtime.device import target_of
 from tilesmith.runtime.native.loader import load_artifact
 
 DEVICE_REPEATS, HOST_REPEATS = 100, 15
-TIME_LIMIT_S = 10.0
-MIN_SAMPLE_MS = 1.0
-"""On the host, where clocks and their disturbances are felt below."""
-SPARE_S = 2.0
-"""On the host, for rounds in the place of disturbed ones."""
+TIME_LIMIT_S, PRECISION = 10.0, 0.002
+"""On a device, rounds end when medians are so sure."""
+MIN_SAMPLE_MS, SPARE_S = 1.0, 2.0
+"""On the host: clocks are felt below; for rounds in the place of disturbed ones."""
 MIN_ROUNDS = 5
 """So many undisturbed rounds are enough for a median, or half of them where there are few."""
 Timings = Mapping[str, Timing]
@@ -77,38 +76,42 @@ def time_in_turns(
     works = {WORK: work, AGAIN: work}
     if baseline is not None:
         works[BASELINE] = baseline
+    ready, timer, notes = make_ready(works, is_right, device, options)
+    return Timed(time_all(ready, device, options), timer, notes)
+
+
+def time_all(ready: Mapping[str, Work], device: str, options: Options) -> Mapping[str, Timing]:
+    """Samples of all in turns."""
     if device == "cpu":
         conditions = Conditions(time_limit_s=TIME_LIMIT_S, meter=read_meter, spare_s=SPARE_S)
-        timings = time_on_cpu(
-            works, repeats=HOST_REPEATS, min_sample_ms=MIN_SAMPLE_MS, conditions=conditions
-        )
-        return Timed(timings, "host clock, in turns")
-    conditions = Conditions(is_warm=options.regime == "warm", time_limit_s=TIME_LIMIT_S)
-    ready, notes = _ready(works, is_right) if options.use_graph else (works, [])
-    kind = "graph" if ready[WORK] is not work else "events"
-    rounds: dict[str, Any] = {"repeats": DEVICE_REPEATS, "conditions": conditions}
-    timings = time_on_device(ready, device=device, **rounds)
-    return Timed(timings, f"{kind}, {options.regime}", notes)
+        rounds: dict[str, Any] = {"repeats": HOST_REPEATS, "min_sample_ms": MIN_SAMPLE_MS}
+        return time_on_cpu(ready, **rounds, conditions=conditions)
+    conditions = Conditions({}, options.regime == "warm", TIME_LIMIT_S, PRECISION)
+    return time_on_device(ready, device=device, repeats=DEVICE_REPEATS, conditions=conditions)
 
 
-def _ready(
-    works: Mapping[str, Work], is_right: Callable[[Work], bool]
-) -> tuple[dict[str, Work], list[str]]:
-    """Graphs of what can be captured; the two copies are always timed alike."""
+def make_ready(
+    works: Mapping[str, Work], is_right: Callable[[Work], bool], device: str, options: Options
+) -> tuple[dict[str, Work], str, list[str]]:
+    """Graphs of what can be captured, how it is timed, notes; both copies are timed alike."""
     notes: list[str] = []
     found = dict(works)
-    copies = [_try_capture(works[name]) for name in (WORK, AGAIN)]
+    if device == "cpu" or not options.use_graph:
+        timer = "host clock, in turns" if device == "cpu" else f"events, {options.regime}"
+        return found, timer, notes
+    graphs = {name: graph for name, work in works.items() if (graph := _try_capture(work))}
+    copies = [graphs.pop(name, None) for name in (WORK, AGAIN)]
     if None in copies:
         notes.append("no graph can be captured of it")
-    elif not all(is_right(graph) for graph in copies if graph is not None):
+    elif not all(is_right(graph) for graph in copies if graph):
         notes.append("its graph gives other results than its calls")
     else:
-        found |= {name: graph for name, graph in zip((WORK, AGAIN), copies) if graph is not None}
-    if BASELINE in works:
-        captured = _try_capture(works[BASELINE])
-        found[BASELINE] = captured or works[BASELINE]
-        notes += ["no graph can be captured of the baseline"] if captured is None else []
-    return found, notes
+        found |= {name: graph for name, graph in zip((WORK, AGAIN), copies) if graph}
+    if BASELINE in works and BASELINE not in graphs:
+        notes.append("no graph can be captured of the baseline")
+    found |= graphs
+    kind = "graph" if found[WORK] is not works[WORK] else "events"
+    return found, f"{kind}, {options.regime}", notes
 
 
 def _try_capture(work: Work) -> Work | None:
@@ -224,9 +227,7 @@ COUNTS = (2, 6, 20)
 SAME, IN_TURN = "same shape", "8 shapes in turn"
 OURS, DIRECT, RAW = "tilesmith", "compiled kernel, run directly", "Triton, kernel[grid]"
 ADD, ADD_OUT = "torch.add", "torch.add(out=)"
-BATCH = 200
-NUM_SHAPES = 8
-WIDTH = 64
+BATCH, NUM_SHAPES, WIDTH = 200, 8, 64
 
 Call = Callable[..., Any]
 Tensors = tuple[torch.Tensor, ...]

@@ -19,9 +19,9 @@ import torch
 from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
 from tilesmith.bench.job_rows import Stage, harness_failed, raised, raised_while_timing, unavailable
+from tilesmith.bench.judging.once import JudgesOnce, predicted
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import (
-    Judge,
     Judgement,
     Reference,
     fingerprint,
@@ -29,7 +29,7 @@ from tilesmith.bench.reference import (
     poison_results,
 )
 from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
-from tilesmith.bench.timing import AmountOfWork, time_in_turns
+from tilesmith.bench.timing import AmountOfWork, Timed, time_in_turns
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import SourceLocation
@@ -65,6 +65,7 @@ class ObservedTuner:
         self._is_forced = is_forced
         self._announce = announce
         self._configs: dict[str, Config] = {}
+        self._bounds: dict[str, BoundKernel] = {}
         self._fallbacks: dict[str, str] = {}
         self.tune_s = 0.0
         self.ends: list[SearchEnd] = []
@@ -75,6 +76,7 @@ class ObservedTuner:
     def first_config(self, bound: BoundKernel, args: tuple[Any, ...]) -> Config | None:
         """None for the decorator's or the default config, else the winner of a search."""
         name = bound.definition.name
+        self._bounds[name] = bound
         if self._budget_s is None:
             self._configs[name] = bound.configs[0] if bound.configs else bound.default_config()
             return None
@@ -136,6 +138,7 @@ class ObservedTuner:
         if not texts and any(is_interpreted(kernel.settings) for kernel in _loaded_kernels()):
             fallbacks = [INTERPRETED]
         found: dict[str, Any] = {"config": "; ".join(texts), "fallback": "; ".join(fallbacks)}
+        found |= predicted(self._bounds, self._configs)
         if self._budget_s is not None:
             found["tune_s"] = self.tune_s
             found["num_configs"] = sum(end.num_tried for end in self.ends)
@@ -199,12 +202,12 @@ class Trial:
                 )
             place = (getattr(torch, job.dtype), job.device, self.arguments)
             roundings = self.operator.intermediates(*place, job.implementation.target)
-            self._judge = Judge(self.operator, self.arguments, reference, roundings)
+            self._judge = JudgesOnce(self.operator, self.arguments, reference, roundings)
         is_tuned = job.implementation.kind is ImplementationKind.TUNED
         budget_s = options.tune_budget_s if is_tuned else None
         is_forced = not options.use_cache
         self._tuner = ObservedTuner(budget_s, is_forced=is_forced, announce=self._begin)
-        self._work: Work | None = None
+        self.work: Work | None = None
         self._baseline: Work | None = None
         self._amount: AmountOfWork | None = None
 
@@ -218,8 +221,8 @@ class Trial:
             for kernel in _loaded_kernels():
                 self._tuner.observe(kernel.definition)
             arguments = self.arguments
-            self._work = lambda: function(*arguments)
-            self._call_and_judge(self._work)
+            self.work = lambda: function(*arguments)
+            self._call_and_judge(self.work)
         except HarnessError as error:
             self.row = harness_failed(self.row, str(error))
         except NotAvailableError as error:
@@ -243,14 +246,29 @@ class Trial:
         return self.row
 
     def measure(self) -> Row:
-        """Time it, in turns with the baseline where there is one; it must be right even then."""
-        assert self._work is not None
-        assert self._amount is not None
+        """Time it, in turns with the baseline where there is one."""
+        assert self.work is not None
         self._begin(Stage.MEASURE)
         try:
-            fields = self._time(self._work)
+            timed = self._time(self.work)
+        except BaseException as error:
+            self.row = raised_while_timing(self.row, error)
+            return self.row
+        return self.finish(timed)
+
+    def finish(self, timed: Timed) -> Row:
+        """The row with its times, if a call is still right after them."""
+        assert self.work is not None
+        assert self._amount is not None
+        fields = timed.fields()
+        if self.job.implementation.kind is ImplementationKind.EAGER:
+            fields |= {"baseline_ms": fields["latency_ms"], "baseline_spread": fields["spread"]}
+            fields["speedup"] = 1.0
+        for note in timed.notes:
+            self._note(note)
+        try:
             # What counts its calls, or leaves something behind, may be wrong by now.
-            result = self._work()
+            result = self.work()
             synchronize(self.job.device)
             if fingerprint(self.arguments) != self._fingerprint:
                 self._reject("it changed its arguments while it was timed")
@@ -319,24 +337,17 @@ class Trial:
     def _reject(self, reason: str) -> None:
         self._update(status=Status.FAILED, cause=Cause.WRONG_RESULT, reason=reason)
 
-    def _time(self, work: Work) -> dict[str, Any]:
-        how = (self._is_right, self.job.device, self.options)
+    def _time(self, work: Work) -> Timed:
+        how = (self.is_right, self.job.device, self.options)
         try:
-            timed = time_in_turns(work, self._baseline, *how)
+            return time_in_turns(work, self._baseline, *how)
         except Exception as error:
             if self._baseline is None:
                 raise
             self._note(f"no speedup: timing with the baseline raised {one_line(error)}")
-            timed = time_in_turns(work, None, *how)
-        for note in timed.notes:
-            self._note(note)
-        fields = timed.fields()
-        if self.job.implementation.kind is ImplementationKind.EAGER:
-            fields |= {"baseline_ms": fields["latency_ms"], "baseline_spread": fields["spread"]}
-            fields["speedup"] = 1.0
-        return fields
+            return time_in_turns(work, None, *how)
 
-    def _is_right(self, graph: Work) -> bool:
+    def is_right(self, graph: Work) -> bool:
         """Whether a replay writes the results anew."""
         poison_results(graph(), self.arguments)
         result = graph()

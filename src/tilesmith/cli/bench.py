@@ -9,6 +9,7 @@ import atexit
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -25,12 +26,14 @@ from tilesmith.bench.report.html import write_page
 from tilesmith.bench.report.pictures import write_pictures
 from tilesmith.bench.row import Owner, Row, Status
 from tilesmith.bench.run import Listener, run_plan
+from tilesmith.bench.scoreboard.page import terminal_lines
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
 from tilesmith.bench.timing import print_launch_costs
 from tilesmith.cli.flags import make_command_adder, options_of
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
+from tilesmith.cli.scoreboard.command import Run, run_scoreboard
 from tilesmith.diagnostics.wording import counted
 from tilesmith.lab.pages import PictureError
 
@@ -38,7 +41,7 @@ OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
 SHOWN = ("metrics", "csv", "json", "html", "png", "quiet")
 CHOOSING = ("kernels", "shard", "num_inputs", "input_ids", "only", "dtype", "device")
-USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN)}
+USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN, "scoreboard")}
 """What each way not to run anything looks at."""
 WHY = {"launch": "it times calls of its own kernels", "load": "it shows rows as they were measured"}
 
@@ -61,6 +64,12 @@ class BenchFlags(Options):
     launch: Annotated[
         bool, typer.Option("--launch", help="time calls on the host instead: what a launch costs")
     ] = False
+    scoreboard: Annotated[
+        bool, typer.Option("--scoreboard", help="three inputs of each operator against all rivals")
+    ] = False
+    part_seconds: Annotated[
+        float, typer.Option(help="of a scoreboard: stop in time, to be gone on with", min=0.0)
+    ] = 0.0
 
     def __post_init__(self) -> None:
         """What was asked for is checked by ``options``, once it is clear what that is."""
@@ -68,7 +77,7 @@ class BenchFlags(Options):
     def options(self) -> Options:
         """What runs and how; PlanError for what does not exist."""
         chosen = {item.name: getattr(self, item.name) for item in fields(Options)}
-        if not (self.path or self.resume or self.is_list or self.load):
+        if not (self.path or self.resume or self.is_list or self.load or self.scoreboard):
             chosen["path"] = Path(f"bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
         return Options(**chosen)
 
@@ -82,6 +91,11 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
             options.check_device()
             print_launch_costs(Console(), options.place)
             return 0
+        if flags.scoreboard:
+            part = (flags.part_seconds, "tune_budget_s" in _asked(context))
+            board = run_scoreboard(options, *part, partial(_watch, flags), flags.load)
+            typer.echo("\n".join(terminal_lines(board)))
+            return exit_code([row for line in board.lines for row in line.rows])
         if flags.load is not None:
             results = load_results(flags.load)
             results = replace(results, rows=choose_rows(results.rows, options))
@@ -100,10 +114,9 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
 
 def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     """Print and write; files are written even if the reader of the results has gone."""
-    has_printed = True
+    summary = partial(print_summary, results.rows, options.metrics, Console())
     try:
-        if not flags.quiet:
-            has_printed = is_shown(lambda: print_summary(results.rows, options.metrics, Console()))
+        has_printed = flags.quiet or is_shown(summary)
     finally:
         _write(flags, results, options.path)
     return exit_code(results.rows) if has_printed else HARNESS_FAILED
@@ -139,20 +152,24 @@ def _plan(options: Options) -> Sequence[Job]:
 def _run(flags: BenchFlags, options: Options) -> Results:
     jobs = _plan(options)
     options.check_device()
+    rows = _watch(flags, options, jobs, partial(run_plan, jobs, options))
+    run = read_journal(options.path).run if options.path is not None else {}
+    return Results(rows, run)
+
+
+def _watch(flags: BenchFlags, options: Options, jobs: Sequence[Job], run: Run) -> Sequence[Row]:
     listener = None
     if not flags.quiet:
         tell(f"{counted(len(jobs), 'row')} to {options.path}")
         listener = ProgressLines(jobs, SideConsole())
     try:
-        rows = run_plan(jobs, options, listener)
+        return run(listener)
     except KeyboardInterrupt:
         tell(f"what has run is in {options.path}; --resume goes on from there")
         raise
     finally:
         if listener is not None:
             listener.stop()
-    run = read_journal(options.path).run if options.path is not None else {}
-    return Results(rows, run)
 
 
 def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
@@ -179,14 +196,17 @@ def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
 
 def _check_modes(context: typer.Context) -> None:
     """UsageError if something was asked for that would not be looked at."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    asked = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
-    flags = options_of(context)
+    asked, flags = _asked(context), options_of(context)
     for mode, used in USES.items():
         ignored = [flags[name] for name in asked if name not in (mode, *used)]
         if mode in asked and ignored:
             names = ", ".join(ignored)
             raise UsageError(f"{flags[mode]} does not go with {names}: {WHY[mode]}; leave it out")
+
+
+def _asked(context: typer.Context) -> list[str]:
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
 
 
 class ProgressLines(Listener):
@@ -229,10 +249,8 @@ class ProgressLines(Listener):
 
 def style_of(row: Row) -> str:
     """The colour of a row's line."""
-    if row.status is Status.OK:
-        return ""
     if not row.blame:
-        return "dim"
+        return "" if row.status is Status.OK else "dim"
     return "bold red" if row.owner is Owner.OURS else "yellow"
 
 

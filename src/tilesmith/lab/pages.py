@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import log10
@@ -185,7 +185,7 @@ def facts_table(values: Mapping[str, str]) -> str:
 
 
 def table(
-    names: Sequence[str], rows: Iterable[str], numbers: range = range(0), style: str = ""
+    names: Sequence[str], rows: Iterable[str], numbers: Container[int] = (), style: str = ""
 ) -> str:
     """A table that scrolls where it is too wide; ``numbers`` are the columns that hold numbers."""
     heads = "".join(

@@ -37,6 +37,11 @@ class Summary:
         """Distance of the 80th from the 20th percentile, as a share of the median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
+    @property
+    def median_error(self) -> float:
+        """One sigma of the median itself as a share, were the samples normal."""
+        return 0.745 * self.spread / sqrt(self.num_samples)
+
 
 @dataclass(frozen=True)
 class Interval:

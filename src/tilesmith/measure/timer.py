@@ -20,6 +20,7 @@ from tilesmith.measure.statistics import Summary, summarize
 Work = Callable[[], Any]
 _MIN_FLUSH_BYTES = 256 * 1024 * 1024
 _FLUSH_OVER_L2 = 2
+ROUNDS_BETWEEN_LOOKS = 19
 METERED_TRIES, MAX_TRIES_MS = 5, 100.0
 """Calls of which the fastest tells how many make a sample, where others may have the cores."""
 
@@ -53,6 +54,8 @@ class Conditions:
     """Whether a device's cache holds what an untimed call right before has left there."""
     time_limit_s: float = inf
     """Rounds that would end later than this are left out, all but the first."""
+    precision: float = 0.0
+    """On a device: rounds end when the medians of all are so sure, as a share at one sigma."""
     meter: Meter | None = None
     """On the host: what tells of each sample whether it was disturbed."""
     spare_s: float = 0.0
@@ -237,8 +240,16 @@ class _EventClock:
         rounds = [_in_turn(list(self._works), number) for number in range(repeats)]
         self._run(rounds[:1])
         torch.cuda.synchronize()
-        self._run(rounds[1 : 1 + limit.rounds_left()])
-        torch.cuda.synchronize()
+        rest, precision = rounds[1 : 1 + limit.rounds_left()], self._conditions.precision
+        block = ROUNDS_BETWEEN_LOOKS if precision else repeats
+        for begin in range(0, len(rest), block):
+            self._run(rest[begin : begin + block])
+            torch.cuda.synchronize()
+            if all(one.summary.median_error <= precision for one in self._timings().values()):
+                break
+        return self._timings()
+
+    def _timings(self) -> dict[str, Timing]:
         return {
             name: Timing(tuple(start.elapsed_time(end) for start, end in events))
             for name, events in self._pairs.items()

@@ -106,17 +106,27 @@ def measure_error(
     intermediate: torch.dtype | Sequence[torch.dtype] | None = None,
 ) -> ErrorReport:
     """The report of ``check_against`` without the verdict; shape and type must still match."""
+    budget = tolerance.derive_budget(actual.dtype, reduction_length, intermediate)
+    return measure_by(budget, actual, reference, dtype=dtype)
+
+
+def measure_by(
+    budget: tolerance.Budget | None,
+    actual: torch.Tensor,
+    reference: torch.Tensor,
+    sizes: torch.Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> ErrorReport:
+    """The report by a budget, which exact types have no use for; ``sizes`` are as it takes them."""
     _check_form(actual, reference, dtype)
     actual, reference = actual.detach(), reference.detach().to(actual.device)
-    budget, floor = None, 0.0
-    if actual.dtype.is_floating_point:
-        budget = tolerance.derive_budget(actual.dtype, reduction_length, intermediate)
-        floor = budget.absolute_floor
+    budget = budget if actual.dtype.is_floating_point else None
+    floor = budget.absolute_floor if budget else 0.0
     found = measure_elements(actual, reference, actual.dtype)
     error = found.absolute
     if error.numel() == 0:
         return ErrorReport(0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0, 0, budget)
-    allowed = torch.zeros_like(error) if budget is None else budget.allowed(found.reference)
+    allowed = torch.zeros_like(error) if budget is None else budget.allowed(found.reference, sizes)
     # Share of the allowance each element uses; the error itself where nothing is allowed.
     usage = torch.where(allowed > 0, error / allowed, error)
     index = tolerance.unravel(int(usage.flatten().argmax()), error.shape)

@@ -21,9 +21,7 @@ ELEMENTWISE_STEPS = 16
 SUM_SIGMAS = 6
 INTERMEDIATE_VALUE_WEIGHT = 2
 INTERMEDIATE_SCALE_WEIGHT = 4
-NORM_ELEMENTWISE_STEPS = 8
-NORM_SUM_SIGMAS = 2
-NORM_INTERMEDIATE_WEIGHT = 2
+NORM_ELEMENTWISE_STEPS, NORM_SUM_SIGMAS, NORM_INTERMEDIATE_WEIGHT = 8, 2, 2
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -165,27 +163,38 @@ class Budget:
       random walk, at one sigma ``u_acc sqrt(n / 2) s`` whether or not the terms cancel; six sigma
       cover 1e9 elements;
     - ``u_mid (2 |r| + 4 s)``: for each intermediate rounded to a narrower type and then summed;
+    - ``c (6 |r| / sqrt(3) + 6.6 s)``, where ``c = sqrt(33 / 3 * 0.54 steps) 2**-13``: a sum that
+      matrix units make in steps of 32 terms, each cut 13 bits below its largest (decision 0034);
     - the smallest normal of the accumulation type: hardware may flush subnormals to zero.
 
-    The terms in ``s`` are there only for n > 1: an element-wise result has nothing to cancel. The
-    error norm is held to tighter multiples, since random errors average out over many elements.
+    Where terms are not of one size everywhere (a causal average has one key or thousands), ``s`` is
+    given for each element: the root of the sum of the squares of its terms. Terms in ``s`` are only
+    there for n > 1: an element-wise result has nothing to cancel. The error norm is held to tighter
+    multiples, since random errors average out over many elements.
 
     Attributes:
         dtype: type of the result.
         reduction_length: terms of the longest sum behind one element (1: element-wise).
         intermediates: narrower types that intermediate values are rounded to, one per rounding.
+        cut_steps: steps of the longest sum in matrix units that cut it.
     """
 
     dtype: torch.dtype
     reduction_length: int = 1
     intermediates: tuple[torch.dtype, ...] = ()
+    cut_steps: int = 0
 
     @property
     def value_coefficient(self) -> float:
         """Allowed error in units of the element itself."""
         elementwise = ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = INTERMEDIATE_VALUE_WEIGHT * self._intermediate_roundoff
-        return unit_roundoff(self.dtype) + elementwise + intermediate
+        return (
+            unit_roundoff(self.dtype)
+            + elementwise
+            + intermediate
+            + SUM_SIGMAS / math.sqrt(3) * self._cut
+        )
 
     @property
     def scale_coefficient(self) -> float:
@@ -193,7 +202,7 @@ class Budget:
         if self.reduction_length <= 1:
             return 0.0
         intermediate = INTERMEDIATE_SCALE_WEIGHT * self._intermediate_roundoff
-        return SUM_SIGMAS * self._sum_growth + intermediate
+        return SUM_SIGMAS * self._sum_growth + intermediate + 6.6 * self._cut
 
     @property
     def absolute_floor(self) -> float:
@@ -207,12 +216,13 @@ class Budget:
         elementwise = NORM_ELEMENTWISE_STEPS * self._accumulation_roundoff
         intermediate = NORM_INTERMEDIATE_WEIGHT * self._intermediate_roundoff
         summed = NORM_SUM_SIGMAS * self._sum_growth if self.reduction_length > 1 else 0.0
-        return unit_roundoff(self.dtype) + elementwise + summed + intermediate
+        return unit_roundoff(self.dtype) + elementwise + summed + intermediate + self._cut
 
-    def allowed(self, reference: torch.Tensor) -> torch.Tensor:
-        """Largest allowed absolute error of each element, as float64."""
+    def allowed(self, reference: torch.Tensor, sizes: torch.Tensor | None = None) -> torch.Tensor:
+        """Largest allowed absolute error of each element, as float64; ``sizes`` are its ``s``."""
         magnitude = finite_magnitude(reference)
-        offset = self.scale_coefficient * rms(magnitude) + self.absolute_floor
+        scale = rms(magnitude) if sizes is None else sizes
+        offset = self.scale_coefficient * scale + self.absolute_floor
         return self.value_coefficient * magnitude + offset
 
     @property
@@ -222,6 +232,10 @@ class Budget:
     @property
     def _intermediate_roundoff(self) -> float:
         return sum(unit_roundoff(dtype) for dtype in self.intermediates)
+
+    @property
+    def _cut(self) -> float:
+        return 2.0**-13 * math.sqrt(33 / 3 * 0.54 * self.cut_steps)
 
     @property
     def _sum_growth(self) -> float:
