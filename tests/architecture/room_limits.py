@@ -55,7 +55,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 93_441,
+    "lines in src": 93_445,
     "files in src": 503,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
