@@ -54,6 +54,7 @@ NEW_ROOMS = (
     "tilesmith/frontend/host_calls",
     "tilesmith/frontend/tracing/packed",
     "tilesmith/frontend/source/rewriting",
+    "tilesmith/measure/ranks",
     "tilesmith/numerics/doctor/hypotheses",
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",

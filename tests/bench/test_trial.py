@@ -219,11 +219,11 @@ def test_a_result_that_cannot_be_judged_on_its_device_is_judged_on_the_host(
 ) -> None:
     attempts: list[int] = []
 
-    def fail_once(*pair: torch.Tensor, **options: Any) -> ErrorReport:
+    def fail_once(*given: Any, **options: Any) -> ErrorReport:
         attempts.append(1)
         if len(attempts) == 1:
             raise torch.OutOfMemoryError("no room for float64")
-        return measure_by(*pair, **options)
+        return measure_by(*given, **options)
 
     trial = make_trial(eager_double, monkeypatch=monkeypatch)
     monkeypatch.setattr(reference, "measure_by", fail_once)

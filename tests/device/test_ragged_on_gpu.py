@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,8 @@ def test_agrees_with_fp64(kind, head_dim, lengths, seed):
     config = form.default_config() if seed is None else form.random_config(Random(seed))
     run = kernel.bind(args).compile_config(config.updated(structure=FORM))
     found, wanted = run(*args), exact(*args)
-    checked = {"reduction_length": max(lengths), "intermediate": [torch.bfloat16] * 2}
+    checked: dict[str, Any] = {"reduction_length": max(lengths)}
+    checked["intermediate"] = [torch.bfloat16] * 2
     check_against(found, wanted, **checked)
     assert all(torch.equal(run(*args), found) for _ in range(NUM_REPEATS))
     others = sum(lengths[:-1])

@@ -8,11 +8,11 @@ from itertools import combinations
 
 import pytest
 
+from tilesmith.measure.ranks.correlation import rank_correlation
 from tilesmith.measure.statistics import (
     chance_of_ranks,
     median,
     quantile,
-    rank_correlation,
     ratio_interval,
     summarize,
 )

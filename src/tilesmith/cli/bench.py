@@ -64,9 +64,7 @@ class BenchFlags(Options):
     launch: Annotated[
         bool, typer.Option("--launch", help="time calls on the host instead: what a launch costs")
     ] = False
-    scoreboard: Annotated[
-        bool, typer.Option("--scoreboard", help="three inputs of each operator against all rivals")
-    ] = False
+    scoreboard: Annotated[bool, typer.Option("--scoreboard", help="the suite, all rivals")] = False
     part_seconds: Annotated[
         float, typer.Option(help="of a scoreboard: stop in time, to be gone on with", min=0.0)
     ] = 0.0

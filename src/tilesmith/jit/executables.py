@@ -247,9 +247,8 @@ class Executables:
         function = self._specialization.default.function
         sizes = whole_tile_sizes(function)
         slots = {b.slot: sizes[b.name] for b in function.blocks if b.slot is not None}
-        count = max(slots, default=-1) + 1
-        whole = Config(block_sizes=[slots.get(slot, 1) for slot in range(count)])
-        return self._specialization.fitting(whole)
+        blocks = [slots.get(slot, 1) for slot in range(max(slots, default=-1) + 1)]
+        return self._specialization.fitting(Config(block_sizes=blocks))
 
 
 class Fallback:

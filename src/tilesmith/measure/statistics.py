@@ -6,12 +6,10 @@ Samples go in as plain floats in any one unit; nothing here knows a clock or a d
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, erfc, sqrt
-from statistics import StatisticsError, correlation
 
 BOOTSTRAP_ROUNDS = 1000
 TAIL = (1.0 - 0.95) / 2
@@ -118,25 +116,6 @@ def chance_of_ranks(slower: Sequence[float], faster: Sequence[float]) -> float:
         return ways / comb(m + n, m)
     deviation = sqrt(m * n * (m + n + 1) / 12.0)
     return 0.5 * erfc((wins - m * n / 2.0 - 0.5) / deviation / sqrt(2.0))
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's correlation, from -1 to 1; 0 where one of the two does not vary.
-
-    Example:
-        >>> rank_correlation([1.0, 2.0, 3.0], [10.0, 100.0, 1000.0])
-        1.0
-    """
-    try:
-        return correlation(_ranks(first), _ranks(second))
-    except StatisticsError:
-        return 0.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0; equal values share the mean of theirs."""
-    ordered = sorted(values)
-    return [(bisect_left(ordered, x) + bisect_right(ordered, x) - 1) / 2 for x in values]
 
 
 @lru_cache(maxsize=1 << 16)

@@ -11,9 +11,7 @@ from tilesmith.dtypes import I32, DType
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import If, Yield
 from tilesmith.ir.ops.indexing import Arange, TileIndex
-from tilesmith.ir.ops.memory import Atomic
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Dim, TensorType, Type, Value, scalar
@@ -137,25 +135,6 @@ class RowSplit:
     def new_column(self) -> Value:
         """The first column of a tile."""
         return Value(self.column_index, f"{self.column_block}_begin", self.site.loc)
-
-    def if_last(
-        self, write: TileWriter, counts: Value, row: Value, emit: Callable[[], None]
-    ) -> None:
-        """What the last of the programs does that come here with tiles of the same rows."""
-        count = scalar(I32)
-        update = {"kind": "add", "order": "acq_rel", "value": write.full(count, 1)}
-        before = write.create(Atomic, count, tensor=counts, indices=(row,), **update)
-        before.name = "before"
-        end = write.full(count, self.site.num_columns - 1)
-        others = write.apply("floordiv", end, write.size_of(count, self.column_block))
-        is_last = write.apply("eq", before, others)
-        write.open_region()
-        emit()
-        write.effect(Yield)
-        then = write.close_region()
-        write.open_region()
-        write.effect(Yield)
-        write.effect(If, condition=is_last, then=then, otherwise=write.close_region())
 
     def _parameters(self) -> tuple[Parameter, ...]:
         old = self._function.parameters

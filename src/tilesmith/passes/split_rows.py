@@ -25,6 +25,7 @@ from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Dim, Type, Value
 from tilesmith.passes.exchanged_parts import exchange_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
+from tilesmith.passes.shared_rows.last_program import if_last
 from tilesmith.passes.shared_rows.parts import exchange_loaded, reduce_by_last
 
 
@@ -180,7 +181,7 @@ class _ByLast(_ThroughMemory):
 
     @override
     def _finish(self, write: TileWriter, row: Value) -> None:
-        self.if_last(write, self._counts, row, lambda: self._emit_panel_rows(write, row))
+        if_last(self, write, self._counts, row, lambda: self._emit_panel_rows(write, row))
 
     def _emit_panel_rows(self, write: TileWriter, row: Value) -> None:
         """The second step for the rows of a tile that begins at one."""

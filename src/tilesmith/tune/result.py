@@ -8,7 +8,7 @@ from enum import Enum
 from math import inf
 from typing import ClassVar
 
-from tilesmith.diagnostics.wording import percent_text
+from tilesmith.diagnostics.wording import noise_text, percent_text
 from tilesmith.schedule.config import Config, package_name
 from tilesmith.store.outcome import Outcome, Verdict
 
@@ -148,6 +148,19 @@ class TuneResult:
     def is_meaningless(self) -> bool:
         """Whether no time was taken on a quiet machine, and they differ by more than their size."""
         return self.disturbed >= ALL_DISTURBED and self.spread > 1.0
+
+    @property
+    def doubt(self) -> str:
+        """What to think of times during which the machine did something else; empty if nothing."""
+        advice = "search again when the device is quiet (force=True, or --force)"
+        if not self.is_disturbed:
+            apart = f"the winner's own times differed by {noise_text(self.noise)}"
+            return f"{apart}: {advice}" if self.is_unsteady else ""
+        share = percent_text(self.disturbed)
+        kept = "an earlier winner that was faster stays stored"
+        if self.is_meaningless:
+            kept = "nothing is stored: these times tell no config from another"
+        return f"others had the cores in {share} of the measurements: {advice}; {kept}"
 
     @property
     def is_cached(self) -> bool:

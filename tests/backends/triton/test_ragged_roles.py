@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -28,7 +30,7 @@ KERNELS = {
 LENGTHS = (1, 63, 0, 65, 130, 17)
 
 
-def make_args(kind, lengths, *, d=16, window=1000, device="cpu"):
+def make_args(kind, lengths, *, d=16, window=1000, device="cpu") -> tuple[Any, ...]:
     torch.manual_seed(sum(lengths))
     offsets = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()])
     total = int(offsets[-1])
@@ -46,7 +48,7 @@ def config(groups, columns, pid, stages=2):
     return {"block_sizes": blocks, "num_warps": 4 * groups, "num_stages": stages, "pid_type": pid}
 
 
-def spoiled(args, place):
+def spoiled(args, place) -> tuple[Any, ...]:
     """Keys and values of the last sequence are no numbers."""
     keys, values = args[1].clone(), args[2].clone()
     keys[place:], values[place:] = float("nan"), float("inf")
@@ -58,7 +60,8 @@ def check(kind, lengths, options, seed=0, **sizes):
     args = make_args(kind, lengths, **sizes)
     run = Simulation(emit(kernel, args, **options), seed=seed)[kernel.fn.__name__]
     wanted = exact(*args)
-    checked = {"reduction_length": max(lengths), "intermediate": [torch.bfloat16] * 2}
+    checked: dict[str, Any] = {"reduction_length": max(lengths)}
+    checked["intermediate"] = [torch.bfloat16] * 2
     check_against(run(*args), wanted, **checked)
     others = sum(lengths[:-1])
     check_against(run(*spoiled(args, others))[:others], wanted[:others], **checked)

@@ -9,7 +9,7 @@ from tests.page_reader import Reader, assert_nothing_is_fetched
 from tilesmith.bench.journal import Results
 from tilesmith.bench.row import Cause, Owner, Row, Status
 from tilesmith.bench.scoreboard import board as boards
-from tilesmith.bench.scoreboard.board import Board, make_board, rank_correlation
+from tilesmith.bench.scoreboard.board import Board, make_board
 from tilesmith.bench.scoreboard.page import make_page, markdown_text, terminal_lines
 
 THEIRS = Owner.THEIRS
@@ -122,7 +122,6 @@ def test_predictions_are_ranked_by_family() -> None:
     rows = [make_row(operator="a", input_label=label, **both) for label, both in times.items()]
     assert board_of(*rows).correlations == {"family": pytest.approx(1.0)}
     assert board_of(*rows[:3]).correlations == {}
-    assert rank_correlation([(1, 3), (2, 2), (3, 1)]) == -1
 
 
 def full_board() -> Board:

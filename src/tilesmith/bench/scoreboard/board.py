@@ -16,6 +16,7 @@ from tilesmith.bench.journal import Results
 from tilesmith.bench.row import Cause, Owner, Row, Status, geomean, is_speedup_disturbed
 from tilesmith.bench.scoreboard.run import is_held_out
 from tilesmith.bench.tables import speedup_noise_of
+from tilesmith.measure.ranks.correlation import rank_correlation
 
 TUNED, LEAST_NOISE = "_tuned", 0.01
 FEWEST_RANKED = 4
@@ -157,7 +158,7 @@ class Board:
                 family = self.families.get(row.operator, "")
                 pairs.setdefault(family, []).append((row.predicted_ms, row.latency_ms))
         enough = {name: found for name, found in pairs.items() if len(found) >= FEWEST_RANKED}
-        return {name: rank_correlation(found) for name, found in enough.items()}
+        return {name: rank_correlation(*zip(*found)) for name, found in enough.items()}
 
     def change_of(self, line: Line) -> Change | None:
         """What happened to our row since the run before."""
@@ -188,27 +189,6 @@ def change_text(change: Change | None) -> str:
     if change.ratio is None or change.kind in (ChangeKind.DISTURBED, ChangeKind.MACHINE):
         return "new" if change.kind is ChangeKind.ADDED else change.kind.value
     return f"{change.kind.value} ({100 * (change.ratio - 1):+.0f}%)"
-
-
-def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    """Spearman's: 1 if both sides have the same order, -1 if the opposite one.
-
-    Example:
-        >>> rank_correlation([(1.0, 10.0), (2.0, 30.0), (3.0, 20.0)])
-        0.5
-    """
-    ranks = [_ranks(side) for side in zip(*pairs)]
-    squares = sum((left - right) ** 2 for left, right in zip(*ranks))
-    count = len(pairs)
-    return 1 - 6 * squares / (count * (count**2 - 1))
-
-
-def _ranks(values: Sequence[float]) -> list[int]:
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0] * len(values)
-    for rank, place in enumerate(order):
-        ranks[place] = rank
-    return ranks
 
 
 def _fastest(rows: Iterable[Row]) -> Row | None:

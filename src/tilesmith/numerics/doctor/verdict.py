@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from tilesmith.dtypes import F32
 from tilesmith.numerics.doctor.causes import Causes, order_dependence
 from tilesmith.numerics.doctor.errors import (
-    SAME_FORMULA,
     closest_to_truth,
     compare_pairs,
-    distance_in_fp64,
     justified_tolerance,
 )
 from tilesmith.numerics.doctor.findings import (
@@ -23,14 +21,13 @@ from tilesmith.numerics.doctor.findings import (
     OURS,
     CauseKind,
     ErrorSources,
-    ErrorStatistics,
     Examination,
     Finding,
     Scope,
     Verdict,
     WorstElement,
 )
-from tilesmith.numerics.doctor.hypotheses.wrong_results import name_difference
+from tilesmith.numerics.doctor.hypotheses.wrong_results import blame
 from tilesmith.numerics.doctor.report import Diagnosis
 
 ILL_CONDITIONED = 256.0
@@ -70,57 +67,10 @@ def _decide(examination: Examination, causes: Causes) -> Finding:
         )
     wrong = [s for s in examination.statistics if s.fault and s.implementation != AS_WRITTEN]
     if wrong:
-        return _blame(examination, wrong)
+        return blame(examination, wrong)
     if causes.unsteady:
         return causes.unsteady[0]
     return _explain_right(examination, causes)
-
-
-def _blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
-    """Somebody is further off than types and sums justify."""
-    ours = [s for s in wrong if s.implementation == OURS]
-    if ours:
-        hint = name_difference(examination, OURS, ours[0].output)
-        text = f"{_blame_kernel(examination, ours[0])}{hint}"
-        return Finding(CauseKind.BUG, text, implementation=OURS)
-    first = wrong[0]
-    who = first.implementation
-    apart = distance_in_fp64(examination, who)
-    hint = name_difference(examination, who, first.output)
-    if apart is None:
-        return Finding(CauseKind.BUG, f"{who} is wrong: {first.fault}.{hint}", implementation=who)
-    evidence = (f"from the arguments widened to fp64 it is off by {apart:.2g} (relative norm)",)
-    if apart > SAME_FORMULA:
-        text = (
-            f"{who} computes something else than the kernel, with exact arithmetic too: "
-            f"{first.fault}.{hint} "
-        )
-        if examination.subject.is_reference_given:
-            text += "The kernel computes what the reference does."
-        else:
-            text += "One of the two formulas is wrong; a reference (--reference) tells which."
-        return Finding(CauseKind.BUG, text, evidence, who)
-    text = (
-        f"{who} computes the same as the kernel but rounds more on the way than the kernel "
-        f"does: {first.fault}."
-    )
-    return Finding(CauseKind.ROUNDING, text, evidence, who)
-
-
-def _blame_kernel(examination: Examination, ours: ErrorStatistics) -> str:
-    """Whether it is the compiler's fault: then the source alone, interpreted, is right."""
-    written = [s for s in examination.statistics_of(AS_WRITTEN) if s.output == ours.output]
-    if any(s.fault for s in written):
-        return (
-            f"The kernel is wrong: {ours.fault}. So is its source, interpreted: it does not "
-            "compute what the reference does."
-        )
-    if not written:
-        return f"The kernel is wrong: {ours.fault}."
-    return (
-        f"The compiled kernel is wrong: {ours.fault}. Its own source, interpreted with "
-        "the same roundings, is right."
-    )
 
 
 def _explain_right(examination: Examination, causes: Causes) -> Finding:

@@ -28,6 +28,7 @@ from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Value
 from tilesmith.passes.exchanged_parts import Exchange, PanelParts, TileProgram, room_for_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
+from tilesmith.passes.shared_rows.last_program import if_last
 
 LEAST_PART = 1024
 """Columns; room is made for as many parts as rows have in pieces of this width."""
@@ -108,7 +109,7 @@ class _LastProgram(TileProgram):
         parts = self._panel_parts()
         self._leave_parts(0, parts)
         form, row = self._form, self._row
-        form.if_last(self._write, form.counts, row, lambda: self._finish(parts))
+        if_last(form, self._write, form.counts, row, lambda: self._finish(parts))
 
     def _finish(self, parts: PanelParts) -> None:
         self._collect_parts(0, parts)
@@ -147,7 +148,7 @@ class _WalkedByLast(RowSplit):
         parts = PanelParts(write, self, column, write.tile_index(rows.row_begin, rows.row_block))
         for memory, value in zip(self._memory, sums):
             parts.leave(memory, value)
-        self.if_last(write, self._counts, rows.row_begin, lambda: self._finish(write, parts))
+        if_last(self, write, self._counts, rows.row_begin, lambda: self._finish(write, parts))
         write.effect(Yield)
         body = write.close_region((column, rows.row_begin))
         grid, blocks = rows.grid, (self.column_block, rows.row_block)

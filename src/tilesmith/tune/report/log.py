@@ -83,22 +83,8 @@ class LogListener:
         if result.is_cached:
             lines = [stored_text(self._kernel, result.config, result.ms)]
         self._log.write(logging.INFO, result.seconds, *lines)
-        if result.is_unsteady:
-            self._log.write(logging.WARNING, result.seconds, unsteady_text(result))
-
-
-def unsteady_text(result: TuneResult) -> str:
-    """What to think of a search during which the machine did something else; empty if nothing."""
-    if not result.is_unsteady:
-        return ""
-    advice = "search again when the device is quiet (force=True, or --force)"
-    if not result.is_disturbed:
-        return f"the winner's own times differed by {noise_text(result.noise)}: {advice}"
-    share = percent_text(result.disturbed)
-    kept = "an earlier winner that was faster stays stored"
-    if result.is_meaningless:
-        kept = "nothing is stored: these times tell no config from another"
-    return f"others had the cores in {share} of the measurements: {advice}; {kept}"
+        if result.doubt:
+            self._log.write(logging.WARNING, result.seconds, result.doubt)
 
 
 def header_lines(start: SearchStart) -> Iterator[str]:

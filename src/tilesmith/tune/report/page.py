@@ -18,12 +18,11 @@ from tilesmith.diagnostics.wording import counted, first_line, ms_text, noise_te
 from tilesmith.lab import pages
 from tilesmith.lab.pages import LIGHT, Theme
 from tilesmith.lab.reports import with_suffix
-from tilesmith.measure.statistics import rank_correlation
+from tilesmith.measure.ranks.correlation import rank_correlation
 from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
 from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
-from tilesmith.tune.report.log import unsteady_text
 from tilesmith.tune.result import TuneResult, rejections, roofline_text
 
 NUM_BEST = 20
@@ -72,7 +71,7 @@ def _result(history: History) -> str:
     result = history.result
     if result is None:
         return ""
-    problem = "\n".join(filter(None, (result.problem.strip(), unsteady_text(result))))
+    problem = "\n".join(filter(None, (result.problem.strip(), result.doubt)))
     shown = f'<div class="problem">{escape(problem)}</div>\n' if problem else ""
     return (
         f"{shown}{pages.figures(_figures(history, result))}\n"

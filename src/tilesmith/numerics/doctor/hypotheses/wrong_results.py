@@ -22,8 +22,17 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.traversal import rewrite_function, walk_function
-from tilesmith.numerics.doctor.errors import SAME_FORMULA
-from tilesmith.numerics.doctor.findings import OURS, DiagnosedCall, Examination, Outputs
+from tilesmith.numerics.doctor.errors import SAME_FORMULA, distance_in_fp64
+from tilesmith.numerics.doctor.findings import (
+    AS_WRITTEN,
+    OURS,
+    CauseKind,
+    DiagnosedCall,
+    ErrorStatistics,
+    Examination,
+    Finding,
+    Outputs,
+)
 from tilesmith.numerics.doctor.reruns import Reruns, TooSlowError
 from tilesmith.passes.roundings import CannotWidenError, widen_floats
 
@@ -46,7 +55,54 @@ LEAST_ELEMENTS = 8
 SHIFTS = (1, -1, 2, -2)
 
 
-def name_difference(examination: Examination, who: str, output: str) -> str:
+def blame(examination: Examination, wrong: list[ErrorStatistics]) -> Finding:
+    """Somebody is further off than types and sums justify."""
+    ours = [s for s in wrong if s.implementation == OURS]
+    if ours:
+        hint = _name_difference(examination, OURS, ours[0].output)
+        text = f"{_blame_kernel(examination, ours[0])}{hint}"
+        return Finding(CauseKind.BUG, text, implementation=OURS)
+    first = wrong[0]
+    who = first.implementation
+    apart = distance_in_fp64(examination, who)
+    hint = _name_difference(examination, who, first.output)
+    if apart is None:
+        return Finding(CauseKind.BUG, f"{who} is wrong: {first.fault}.{hint}", implementation=who)
+    evidence = (f"from the arguments widened to fp64 it is off by {apart:.2g} (relative norm)",)
+    if apart > SAME_FORMULA:
+        text = (
+            f"{who} computes something else than the kernel, with exact arithmetic too: "
+            f"{first.fault}.{hint} "
+        )
+        if examination.subject.is_reference_given:
+            text += "The kernel computes what the reference does."
+        else:
+            text += "One of the two formulas is wrong; a reference (--reference) tells which."
+        return Finding(CauseKind.BUG, text, evidence, who)
+    text = (
+        f"{who} computes the same as the kernel but rounds more on the way than the kernel "
+        f"does: {first.fault}."
+    )
+    return Finding(CauseKind.ROUNDING, text, evidence, who)
+
+
+def _blame_kernel(examination: Examination, ours: ErrorStatistics) -> str:
+    """Whether it is the compiler's fault: then the source alone, interpreted, is right."""
+    written = [s for s in examination.statistics_of(AS_WRITTEN) if s.output == ours.output]
+    if any(s.fault for s in written):
+        return (
+            f"The kernel is wrong: {ours.fault}. So is its source, interpreted: it does not "
+            "compute what the reference does."
+        )
+    if not written:
+        return f"The kernel is wrong: {ours.fault}."
+    return (
+        f"The compiled kernel is wrong: {ours.fault}. Its own source, interpreted with "
+        "the same roundings, is right."
+    )
+
+
+def _name_difference(examination: Examination, who: str, output: str) -> str:
     """A sentence with a space before it, or nothing.
 
     Of other implementations it is the change of the kernel that gives their result; of the kernel,

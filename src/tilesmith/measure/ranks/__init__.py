@@ -1,0 +1,1 @@
+"""How well one order agrees with another."""
