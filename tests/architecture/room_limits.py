@@ -53,7 +53,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/measure": (4, 500),
     "tilesmith/measure/ranks": (2, 27),
     "tilesmith/numerics": (18, 4_150),
-    "tilesmith/numerics/doctor/hypotheses": (2, 295),
+    "tilesmith/numerics/doctor/hypotheses": (2, 294),
     "tilesmith/operators": (6, 1_255),
     "tilesmith/operators/inside": (3, 113),
     "tilesmith/passes": (13, 3_200),
@@ -67,7 +67,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 97_006,
+    "lines in src": 97_005,
     "files in src": 541,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -132,6 +132,7 @@ def test_amd_options():
         "fast_math": False,
         "output_origin_lines": True,
         "is_verified": True,
+        "do_not_specialize": False,
     }
     modifiers = [schedule.accesses[slot].cache_modifier for slot in range(3)]
     assert modifiers == ["", ".cg", ".wt"]

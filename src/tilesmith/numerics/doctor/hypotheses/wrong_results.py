@@ -282,13 +282,12 @@ def _is_close(got: torch.Tensor, expected: torch.Tensor, closeness: float) -> bo
 
 def _known_as(factor: float, truth: torch.Tensor) -> str:
     """Where a factor may come from: the size of an axis, or its root."""
-    for size in dict.fromkeys(truth.shape):
-        names = {
-            float(size): f"the size {size} of an axis",
-            sqrt(size): f"the square root of {size}",
-        }
-        for value, name in names.items():
-            for number, text in ((value, "{:g} is {}"), (1 / value, "one over {:g}, {}")):
-                if size > 1 and abs(factor / number - 1) < 1e-3:
-                    return f" ({text.format(value, name)})"
+    sizes = [size for size in dict.fromkeys(truth.shape) if size > 1]
+    known = [(float(size), f"the size {size} of an axis") for size in sizes]
+    known += [(sqrt(size), f"the square root of {size}") for size in sizes]
+    for value, name in known:
+        if abs(factor / value - 1) < 1e-3:
+            return f" ({value:g} is {name})"
+        if abs(factor * value - 1) < 1e-3:
+            return f" (one over {value:g}, {name})"
     return ""
