@@ -109,6 +109,32 @@ def weighted_by_number(x: torch.Tensor) -> torch.Tensor:
 
 
 @STATIC
+def peaks_of_tiles(x: torch.Tensor) -> torch.Tensor:
+    """The source says how large tiles are, and each counts by its own maximum."""
+    m, n = x.size()
+    out = x.new_empty([m])
+    for tile_m in hl.tile(m):
+        total = hl.zeros([tile_m], dtype=torch.float32)
+        for tile_n in hl.tile(n, block_size=32):
+            total = total + x[tile_m, tile_n].amax(-1)
+        out[tile_m] = total
+    return out
+
+
+@STATIC
+def scaled_tiles(x: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """The source says how large tiles are, and they have scales of their own."""
+    m, n = x.size()
+    out = x.new_empty([m])
+    for tile_m in hl.tile(m):
+        total = hl.zeros([tile_m], dtype=torch.float32)
+        for tile_n in hl.tile(n, block_size=32):
+            total = total + x[tile_m, tile_n].sum(-1) * scales[tile_m, tile_n.id]
+        out[tile_m] = total
+    return out
+
+
+@STATIC
 def counted_tiles(x: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     """Atomics and a branch, but nobody waits for the last: two axes of a plain grid."""
     m, n = x.size()

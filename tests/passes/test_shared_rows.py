@@ -229,6 +229,7 @@ NEVER_BY_LAST: dict[str, tuple[Any, tuple[Any, ...]]] = {
         kernels.last_turn_wins,
         kernels.decayed,
         kernels.weighted_by_number,
+        kernels.peaks_of_tiles,
         kernels.in_place,
         kernels.largest,
         sum_columns,
@@ -236,6 +237,9 @@ NEVER_BY_LAST: dict[str, tuple[Any, tuple[Any, ...]]] = {
         softmax_two_pass,
     )
 }
+
+
+NEVER_BY_LAST["scaled_tiles"] = kernels.scaled_tiles, (X, X)
 
 
 @pytest.mark.parametrize("name", NEVER_BY_LAST)

@@ -248,6 +248,38 @@ def test_positions_follow_the_order_of_keys():
     check_against(found, weights @ v.double(), reduction_length=n, intermediate=FP8)
 
 
+@tilesmith.kernel(static_shapes=True)
+def weighted_twice(
+    q: torch.Tensor, k: torch.Tensor, v_t: torch.Tensor, wide: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same weights in two types, for values of each."""
+    out, other = (torch.empty(q.size(), dtype=torch.float32, device=q.device) for _ in range(2))
+    for tile_b, tile_m in hl.tile([q.size(0), q.size(1)], block_size=[1, None]):
+        head = tile_b.begin
+        acc = hl.zeros([tile_m, q.size(2)], dtype=torch.float32)
+        rest, queries = hl.zeros([tile_m, q.size(2)], dtype=torch.float32), q[head, tile_m, :]
+        for tile_n in hl.tile(k.size(1)):
+            weights = torch.exp2(hl.dot(queries, k[head, tile_n, :].T) * 0.1)
+            acc = hl.dot(weights.to(FP8), v_t[head, :, tile_n].T, acc=acc)
+            rest = hl.dot(weights.to(wide.dtype), wide[head, tile_n, :], acc=rest)
+        out[head, tile_m, :] = acc
+        other[head, tile_m, :] = rest
+    return out, other
+
+
+def test_keys_of_wider_weights_stay_in_order():
+    torch.manual_seed(0)
+    n = 128
+    q, k, v = (torch.randn(2, n, 32).to(FP8) for _ in range(3))
+    args = (q, k, v.transpose(1, 2).contiguous(), torch.randn(2, n, 32).bfloat16())
+    text = emit(weighted_twice, args, block_sizes=[128, 64], num_warps=8)
+    found = Simulation(text)["weighted_twice"](*args)
+    weights = torch.exp2(q.double() @ k.double().mT * 0.1)
+    for result, values, dtype in zip(found, (v, args[-1]), (FP8, torch.bfloat16)):
+        exact = weights @ values.double()
+        check_against(result, exact, reduction_length=n, intermediate=dtype)
+
+
 def test_fp8_has_whole_tiles():
     sizes = {n: ((n, 64), (n, 64), (64, n)) for n in (592, 640, 704)}
     made = {n: [torch.zeros(2, *shape).to(FP8) for shape in sizes[n]] for n in sizes}

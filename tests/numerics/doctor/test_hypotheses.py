@@ -15,6 +15,7 @@ import tilesmith.language as hl
 from tests.numerics.doctor.test_verdict import QUICK
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.findings import CauseKind
+from tilesmith.numerics.doctor.hypotheses import wrong_results
 from tilesmith.numerics.doctor.hypotheses.wrong_results import describe_resemblance
 
 TRUTH = torch.linspace(1.0, 3.0, 48, dtype=torch.float64).reshape(6, 8).sin()
@@ -53,6 +54,15 @@ def verdict(kernel: Any, *args: Any, other: Callable[..., Any]) -> str:
     found = diagnose(kernel, args, {"other": other}, QUICK).verdict
     assert found.kind is CauseKind.BUG
     return found.text
+
+
+def test_changes_are_made_one_by_one_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(wrong_results, "MOST_SECONDS", -1.0)
+    monkeypatch.setattr(wrong_results, "_with", lambda *given: made.append(given))
+    q, k = torch.randn(20, 16), torch.randn(24, 16)
+    verdict(causal_weights, q, k, other=lambda q, k: weights(q, k, scale=0.5))
+    assert len(made) <= 1  # and the clock is looked at
 
 
 def test_another_epsilon_among_the_arguments_is_named() -> None:

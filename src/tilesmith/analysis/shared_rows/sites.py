@@ -162,7 +162,8 @@ def find_walked_rows(function: Function) -> WalkedRows | None:
     (loop,) = loops
     position = ops.index(loop)
     before, after = ops[:position], ops[position + 1 :]
-    length, accumulated = _walked_length(function, loop), _accumulations(function, loop, after)
+    length = _walked_length(function, loop)
+    accumulated = _accumulations(function, loop, after, grid.blocks[0])
     are_before = any(isinstance(op, Store) for op in before)
     if not length or not accumulated or are_before or not _keeps_order(loop, ops):
         return None
@@ -174,18 +175,22 @@ def find_walked_rows(function: Function) -> WalkedRows | None:
 
 
 def _walked_length(function: Function, loop: Loop) -> int:
-    """The constant end of a loop over tiles of one block from 0 on; else 0."""
-    defined_by = definitions(function.body)
-    begins, ends = ([defined_by.get(v) for v in side] for side in (loop.begins, loop.ends))
-    if len(begins) != 1 or not loop.blocks[0] or loop.is_ordered:
+    """The constant end of a loop over tiles of one block from 0 on; else 0.
+
+    Where the source says how large tiles are, what a turn makes of one can depend on where it
+    begins and ends (a maximum of each tile, a scale by its number), and parts would cut tiles.
+    """
+    defined_by, block = definitions(function.body), loop.blocks[0]
+    bounds = [defined_by.get(value) for value in (*loop.begins, *loop.ends)]
+    known = [int(op.value) for op in bounds if isinstance(op, Full)]
+    is_fixed = any(found.name == block and found.fixed for found in function.blocks)
+    if not block or is_fixed or loop.is_ordered or len(bounds) != 2 or known[:1] != [0]:
         return 0
-    begin, end = begins[0], ends[0]
-    is_known = isinstance(begin, Full) and begin.value == 0 and isinstance(end, Full)
-    return int(end.value) if is_known and isinstance(end, Full) else 0
+    return known[1] if len(known) == 2 else 0
 
 
 def _accumulations(
-    function: Function, loop: Loop, after: Sequence[Operation]
+    function: Function, loop: Loop, after: Sequence[Operation], rows: str
 ) -> tuple[Accumulation, ...]:
     """What becomes of all carried values; nothing where one is anything but accumulated."""
     inside, uses = definitions(loop.body), count_uses(loop.body)
@@ -203,16 +208,10 @@ def _accumulations(
         if carried.tile.rank > 1:
             item = replace(item, outer=_reduced_after(function, item.kind, loop, i, after))
         result = carried if item.outer is None else item.outer.result
-        if not is_put_together(item.kind, result, _row_block(function)):
+        if not is_put_together(item.kind, result, rows):
             return ()
         found.append(item)
     return tuple(found)
-
-
-def _row_block(function: Function) -> str:
-    grid = function.body.ops[-1]
-    assert isinstance(grid, Grid)
-    return grid.blocks[0]
 
 
 def _lanes_of(

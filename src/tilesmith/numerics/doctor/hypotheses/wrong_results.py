@@ -11,6 +11,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from math import e, isfinite, log2, sqrt
 from time import monotonic
 
@@ -143,7 +144,7 @@ def find_mutation(subject: DiagnosedCall, target: Mapping[str, torch.Tensor]) ->
     if not target or any(x.shape != getattr(truth.get(n), "shape", ()) for n, x in target.items()):
         return ""
     until = monotonic() + MOST_SECONDS
-    for text, changed, function in (*_of_arguments(subject), *_of_ops(subject)):
+    for text, changed, function in chain(_of_arguments(subject), _of_ops(subject)):
         if monotonic() > until:
             return ""
         if _gives(changed, function, target):
@@ -159,9 +160,8 @@ def _gives(subject: DiagnosedCall, function: Function, target: Mapping[str, torc
     for name, wanted in target.items():
         got = reruns.known(name, results[name])
         expected = reruns.known(name, wanted.to(results[name]))
-        if not got.numel() >= MOST_KNOWN * counts[name] > 0 or float(
-            (got - expected).norm()
-        ) > SAME * float(expected.norm()):
+        is_known = got.numel() >= MOST_KNOWN * counts[name] > 0
+        if not is_known or float((got - expected).norm()) > SAME * float(expected.norm()):
             return False
     return True
 

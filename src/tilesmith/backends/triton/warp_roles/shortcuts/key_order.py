@@ -166,10 +166,10 @@ def reorder_keys(
 
 
 def _may_reorder(plan: RolePlan) -> bool:
-    """Whether nothing but sums over keys and positions knows their order."""
+    """Whether nothing but sums of packed weights over keys, and positions, knows their order."""
     keys = Dim.of(plan.loop.blocks[0])
     late = {load for product in plan.late for load in (product.lhs, product.rhs)}
-    has_weights = any(p.lhs is None and p.dot.lhs.tile.dtype == F8E4M3 for p in plan.late)
+    kinds = {p.dot.lhs.tile.dtype for p in plan.late if p.lhs is None}
     are_alone = all(
         product.rhs in plan.ring
         and product.rhs not in late
@@ -179,7 +179,7 @@ def _may_reorder(plan: RolePlan) -> bool:
     )
     is_counted = any(isinstance(op, Arange) for op in plan.loop.body.ops)
     is_carried = any(keys in value.tile.shape for value in plan.loop.carried)
-    return has_weights and are_alone and not (is_counted or is_carried or find_vectors(plan))
+    return kinds == {F8E4M3} and are_alone and not (is_counted or is_carried or find_vectors(plan))
 
 
 def _reorder(plan: RolePlan, tile: CopiedTile) -> OrderedTile | None:
