@@ -230,6 +230,7 @@ NEVER_BY_LAST: dict[str, tuple[Any, tuple[Any, ...]]] = {
         kernels.decayed,
         kernels.weighted_by_number,
         kernels.peaks_of_tiles,
+        kernels.peaks_of_registered_tiles,
         kernels.in_place,
         kernels.largest,
         sum_columns,

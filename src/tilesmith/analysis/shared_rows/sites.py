@@ -183,7 +183,8 @@ def _walked_length(function: Function, loop: Loop) -> int:
     defined_by, block = definitions(function.body), loop.blocks[0]
     bounds = [defined_by.get(value) for value in (*loop.begins, *loop.ends)]
     known = [int(op.value) for op in bounds if isinstance(op, Full)]
-    is_fixed = any(found.name == block and found.fixed for found in function.blocks)
+    own = [found for found in function.blocks if found.name == block]
+    is_fixed = any(found.fixed or found.low == found.high for found in own)
     if not block or is_fixed or loop.is_ordered or len(bounds) != 2 or known[:1] != [0]:
         return 0
     return known[1] if len(known) == 2 else 0
