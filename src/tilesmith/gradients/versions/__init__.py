@@ -1,0 +1,1 @@
+"""Tensors that a kernel reads before it overwrites them, as two tensors."""
