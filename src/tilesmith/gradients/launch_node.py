@@ -16,8 +16,7 @@ from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.gradients.program import first_access, written_tensors
 from tilesmith.gradients.source.kernel_text import BackwardSource, Role
-from tilesmith.gradients.versions.before import names_before
-from tilesmith.gradients.versions.views import is_of_leaf, whole_of
+from tilesmith.gradients.versions.overwritten import is_of_leaf, names_before, whole_of
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType
 from tilesmith.runtime.arguments import compile_reader
@@ -152,7 +151,7 @@ class LaunchForm:
         changed = [place for place in self.written if tensors[place].requires_grad]
         for place in changed:
             if place not in self.overwritten or is_of_leaf(tensors[place]):
-                self._refuse(place)
+                self._refuse(self.names[place])
         old = [tensors[place].clone() for place in self.overwritten]
         tensors[len(tensors) - len(old) :] = old
         bases = [whole_of(tensors[place]) for place in self.written]
@@ -168,8 +167,7 @@ class LaunchForm:
         for place, copy in zip(self.written, made if is_copied else ()):
             tensors[place].copy_(copy)
 
-    def _refuse(self, place: int) -> None:
-        name = self.names[place]
+    def _refuse(self, name: str) -> None:
         raise errors.AutodiffNotSupported(
             function=self.derived.bound.definition.name,
             reason=f"`{name}`, of which a gradient is wanted, is changed in place",

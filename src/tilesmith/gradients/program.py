@@ -33,7 +33,7 @@ from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.stages import with_own_grids
 from tilesmith.gradients.tape import Forward, Tape, find_active, find_reinterpreted
-from tilesmith.gradients.versions.before import read_before
+from tilesmith.gradients.versions.overwritten import read_before
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, While, Yield
@@ -74,8 +74,7 @@ def differentiate(
     ``reshaped`` has launch expressions of tensors in another shape, with those of the tensors.
     ``in_one_launch``: though it costs more; only such a program has a derivative itself.
     """
-    function, before = read_before(keep_visible_blocks(simplify_forward(traced)))
-    wanted = {*wanted, *(old.name for value, old in before.items() if value.name in wanted)}
+    function, before, wanted = read_before(keep_visible_blocks(simplify_forward(traced)), wanted)
     _check(function, wanted)
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
@@ -101,20 +100,27 @@ def differentiate(
         cotangents = {v: like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
         memory = GradientTensors(cotangents, plans, names)
         loaded = {one.after: one for one in chosen}
-        passed = {old: cotangents[v] for v, old in before.items() if v in cotangents}
-        made = _reverse(kept, active, memory, loaded, settled, overwriting)
-        return replace(made, passed=passed)
+        return _reverse(kept, active, memory, loaded, settled, overwriting)
 
     candidates = find_saved(kept.function, saved, overwriting.tensors)
-    candidates += list(find_normalisers(kept.function, settled, candidates))
-    candidates += make_normalisers(settled)
+    candidates += [
+        *find_normalisers(kept.function, settled, candidates),
+        *make_normalisers(settled),
+    ]
     best = choose_saved(candidates, derive, lambda program: program.function)
-    lost = {*best.passed} & {*inputs} - {buffer.like for buffer in best.buffers}
-    for value in (value for value, old in before.items() if old in lost):
-        reason = f"what was in `{value.name}` counts only where it is not overwritten"
-        raise _refusal(function, reason, first_access(function, value.name))
+    best = _pass_on(best, {value: old for value, old in before.items() if old in inputs})
     joined = None if in_one_launch else _join(best, reshaped or {})
     return joined or _finish(best, in_one_launch=in_one_launch)
+
+
+def _pass_on(program: BackwardProgram, before: Mapping[Value, Value]) -> BackwardProgram:
+    """The program that adds what is left of cotangents to gradients of what was there before."""
+    passed = {before[value]: grad for value, grad in program.cotangents if value in before}
+    lost = passed.keys() - {buffer.like for buffer in program.buffers}
+    for name in (value.name for value, old in before.items() if old in lost):
+        reason = f"what was in `{name}` counts only where it is not overwritten"
+        raise _refusal(program.forward, reason, first_access(program.forward, name))
+    return replace(program, passed=passed)
 
 
 def _reverse(

@@ -1,1 +1,1 @@
-"""Tensors that a kernel reads before it overwrites them, as two tensors."""
+"""Tensors that a kernel overwrites, before and after."""

@@ -1,4 +1,4 @@
-"""What was in a tensor before a kernel overwrote it is a tensor of its own, with a gradient.
+"""Tensors that kernels overwrite: what was there before is a tensor of its own, with a gradient.
 
 Only where every load certainly comes before the stores into the same elements; a load that comes
 after one, through the same indices, has become the stored value already.
@@ -6,8 +6,11 @@ after one, through the same indices, has become the stored value already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from tilesmith.analysis.effects import alias_group
 from tilesmith.analysis.memory_conflicts import Iterations, find_accesses, is_disjoint
@@ -21,17 +24,23 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.traversal import definitions, rewrite_function, values_defined_in, walk
 from tilesmith.ir.types import TensorType, Value
 
+_UNKNOWN: Any = object()
+
 
 def names_before(traced: Function) -> list[tuple[str, str]]:
     """Names of tensors that are overwritten, with those of what was there before."""
     if not _read_and_written(traced):
         return []
-    _, before = read_before(keep_visible_blocks(simplify_forward(traced)))
+    _, before, _ = read_before(keep_visible_blocks(simplify_forward(traced)), ())
     return [(value.name, old.name) for value, old in before.items()]
 
 
-def read_before(function: Function) -> tuple[Function, dict[Value, Value]]:
+def read_before(
+    function: Function, wanted: Collection[str]
+) -> tuple[Function, dict[Value, Value], set[str]]:
     """The function with loads from tensors of their own, and these by those that are stored into.
+
+    ``wanted`` names tensors whose gradients are asked for; it is given back with their names.
 
     Before::
 
@@ -46,17 +55,19 @@ def read_before(function: Function) -> tuple[Function, dict[Value, Value]]:
     names = Names(function)
     found = [value for value in _read_and_written(function) if _is_read_first(function, value)]
     before = {value: like(value, names.make(f"{value.name}_before")) for value in found}
+    names_wanted = {*wanted, *(old.name for value, old in before.items() if value.name in wanted)}
     if not before:
-        return function, before
+        return function, before, names_wanted
     sources = {parameter.value: parameter.source for parameter in function.parameters}
     added = [Parameter(old, sources[value]) for value, old in before.items()]
 
     def move(op: Operation) -> Operation:
-        is_moved = isinstance(op, Load) and op.tensor in before
-        return replace(op, tensor=before[op.tensor]) if is_moved else op
+        if not isinstance(op, Load) or op.tensor not in before:
+            return op
+        return replace(op, tensor=before[op.tensor])
 
-    made = rewrite_function(function, move)
-    return replace(made, parameters=(*function.parameters, *added)), before
+    made = replace(rewrite_function(function, move), parameters=(*function.parameters, *added))
+    return made, before, names_wanted
 
 
 def _read_and_written(function: Function) -> list[Value]:
@@ -116,3 +127,25 @@ def _accesses(
         inner = (*loops, op) if isinstance(op, Loop) else loops
         for nested in op.regions():
             yield from _accesses(nested, inner)
+
+
+def whole_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor itself, or the one that it is another shape of; None of a part of one."""
+    # No public name tells it; without this one everything that is written may be a part.
+    base = getattr(tensor, "_base", _UNKNOWN)
+    if tensor.requires_grad or base is None:
+        return tensor
+    is_all = (
+        base is not _UNKNOWN
+        and not base.requires_grad
+        and base.is_contiguous()
+        and tensor.is_contiguous()
+        and base.numel() == tensor.numel()
+        and base.dtype == tensor.dtype
+    )
+    return base if is_all else None
+
+
+def is_of_leaf(tensor: torch.Tensor) -> bool:
+    """Whether it is a leaf of autograd or a view of one, which must not change."""
+    return tensor.is_leaf or getattr(getattr(tensor, "_base", None), "is_leaf", False)
