@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 97_217,
+    "lines in src": 97_214,
     "files in src": 545,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

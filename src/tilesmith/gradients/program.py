@@ -99,14 +99,11 @@ def differentiate(
         names = Names(kept.function)
         cotangents = {v: like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
         memory = GradientTensors(cotangents, plans, names)
-        loaded = {one.after: one for one in chosen}
-        return _reverse(kept, active, memory, loaded, settled, overwriting)
+        return _reverse(kept, active, memory, {s.after: s for s in chosen}, settled, overwriting)
 
     candidates = find_saved(kept.function, saved, overwriting.tensors)
-    candidates += [
-        *find_normalisers(kept.function, settled, candidates),
-        *make_normalisers(settled),
-    ]
+    candidates += list(find_normalisers(kept.function, settled, candidates))
+    candidates += make_normalisers(settled)
     best = choose_saved(candidates, derive, lambda program: program.function)
     best = _pass_on(best, {value: old for value, old in before.items() if old in inputs})
     joined = None if in_one_launch else _join(best, reshaped or {})
