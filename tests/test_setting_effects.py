@@ -18,13 +18,15 @@ import pytest
 import torch
 
 import tilesmith as helion
+import tilesmith.language as hl
 from examples.softmax import softmax
-from tilesmith.setting_rules import AS_DEFAULT, ESSENTIAL, LOG_TOPICS, REFUSED, log_levels
+from tilesmith.setting_rules import AS_DEFAULT, AT_BIND, ESSENTIAL, LOG_TOPICS, REFUSED, log_levels
 from tilesmith.settings import (
     Settings,
     SettingValueError,
     _warn,  # pyright: ignore[reportPrivateUsage]
     known_variables,
+    refuse_at_bind,
     unknown_variables,
 )
 from tilesmith.store.lookup import search_overrides
@@ -85,6 +87,12 @@ def test_other_values_are_refused_with_the_reason(name, capsys):
         with pytest.raises(SettingValueError) as caught:
             Settings.from_environment({name: other}, {})
         said = str(caught.value)
+    elif name in AT_BIND:
+        settings = Settings.from_environment({name: other}, {})
+        assert getattr(settings, name) == other
+        with pytest.raises(SettingValueError) as caught:
+            refuse_at_bind(settings)
+        said = str(caught.value)
     else:
         _warn.cache_clear()
         made = Settings.from_environment({name: other}, {})
@@ -105,6 +113,20 @@ def test_defaults_pass(name):
 def test_the_page_about_tuning_names_all_that_are_refused():
     page = (ROOT / "docs" / "tuning.md").read_text()
     assert not [name for name in REFUSED if f"`{name}" not in page]
+
+
+def test_a_kernel_over_several_devices_is_refused_when_it_is_used():
+    @helion.kernel(distributed=True)
+    def over_ranks(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        for tile in hl.tile(x.size(0)):
+            out[tile] = x[tile] + 1
+        return out
+
+    x = torch.ones(4)
+    for use in (lambda: over_ranks(x), lambda: over_ranks.bind((x,))):
+        with pytest.raises(SettingValueError, match="no kernels over several devices"):
+            use()
 
 
 def test_a_variable_is_refused_by_its_name():

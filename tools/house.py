@@ -53,6 +53,8 @@ NEW_ROOMS = (
     "tilesmith/diagnostics/operators",
     "tilesmith/frontend/host_calls",
     "tilesmith/frontend/tracing/packed",
+    "tilesmith/frontend/tracing/settled",
+    "tilesmith/gradients/versions",
     "tilesmith/frontend/source/rewriting",
     "tilesmith/measure/ranks",
     "tilesmith/numerics/doctor/hypotheses",

@@ -1,7 +1,7 @@
 """What each kind of setting may be, how its variable is read, and which values are refused.
 
 A setting whose field nothing reads has only one value that means anything, its default; ``REFUSED``
-says why. Only for those in ``ESSENTIAL`` another value is an error.
+says why. Only for those in ``ESSENTIAL`` and ``AT_BIND`` another value is an error.
 """
 
 from __future__ import annotations
@@ -241,7 +241,10 @@ REFUSED = {
     "autotune_seed_configs adds yours",
 }
 """Settings of Helion's of which every value but the default is refused, and why."""
-ESSENTIAL = ("distributed", "autotune_benchmark_fn")
+AT_BIND = ("distributed",)
+"""Refused once a kernel is bound or called, since a file may define such a kernel and use others;
+a variable, which is for all kernels, at once."""
+ESSENTIAL = ("autotune_benchmark_fn",)
 """Refused with an error: what was asked for would not happen. The others could only make a kernel
 faster or a search shorter, so a warning says why, and nothing reads them: ported files run."""
 AS_DEFAULT: dict[str, tuple[object, ...]] = {

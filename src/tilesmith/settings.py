@@ -217,16 +217,31 @@ def _unless_refused(item: Field[Any], value: object, source: str) -> object:
 
     That one stays to be read back by who set it: nothing else reads it.
     """
-    why = rules.REFUSED.get(item.name)
-    default = _default(item)
-    if why is None or value in (default, *rules.AS_DEFAULT.get(item.name, ())):
+    reason = _refusal(item, value, source)
+    if not reason or (item.name in rules.AT_BIND and not source):
         return value
-    given = f"setting {item.name}: {value!r}{_origin(source)}"
-    reason = f"{given} is not supported, only {default!r}: {why}"
-    if item.name in rules.ESSENTIAL:
+    if item.name in (*rules.AT_BIND, *rules.ESSENTIAL):
         raise SettingValueError(reason)
     _warn(reason)
     return value
+
+
+def _refusal(item: Field[Any], value: object, source: str = "") -> str:
+    """Why a value means nothing here; empty for one that does."""
+    why = rules.REFUSED.get(item.name)
+    default = _default(item)
+    if why is None or value in (default, *rules.AS_DEFAULT.get(item.name, ())):
+        return ""
+    given = f"setting {item.name}: {value!r}{_origin(source)}"
+    return f"{given} is not supported, only {default!r}: {why}"
+
+
+def refuse_at_bind(settings: Settings) -> None:
+    """Raise for what only a kernel that runs would have to do."""
+    for item in fields(settings):
+        reason = _refusal(item, getattr(settings, item.name))
+        if reason and item.name in rules.AT_BIND:
+            raise SettingValueError(reason)
 
 
 def _default(item: Field[Any]) -> object:

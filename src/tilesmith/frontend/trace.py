@@ -31,6 +31,7 @@ from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.frontend.tracing import host_run, host_session
 from tilesmith.frontend.tracing import tracer as tracers
 from tilesmith.frontend.tracing.guards import Guard, GuardList
+from tilesmith.frontend.tracing.settled.sizes import larger_blocks
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType
 
@@ -168,6 +169,9 @@ def _attempt(request: TraceRequest, constant_sizes: host_session.ConstantSizes) 
     except _Traced as traced:
         return traced.trace
     except BaseError as error:
+        others = larger_blocks(session) if isinstance(error, errors.TileOutOfRange) else {}
+        if others:
+            return _attempt(replace(request, arguments=given, block_sizes=others), constant_sizes)
         raise _with_place(error) from error.__cause__
     raise HostReturnedError
 

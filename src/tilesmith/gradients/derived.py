@@ -14,12 +14,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.specialization import Variant
 from tilesmith.frontend.containers import map_tensors, tensors_in
-from tilesmith.gradients.launch_node import (
-    Bound,
-    CompiledBackward,
-    Launcher,
-    LaunchForm,
-)
+from tilesmith.gradients.launch_node import Bound, CompiledBackward, Launcher, LaunchForm
 from tilesmith.gradients.program import differentiate, float_tensors, written_tensors
 from tilesmith.gradients.reshaped import find_reshaped
 from tilesmith.gradients.resumed import resume
@@ -167,8 +162,11 @@ class DerivedBackward:
             map_tensors(value, (lambda t: t.detach().clone()) if place in places else _leaf)
             for place, value in enumerate(inputs)
         ]
+        # What is written must not change here, and autograd lets no leaf change.
+        copied = () if grad_written else self.bound.written_arguments
+        args = [map_tensors(x, torch.clone) if i in copied else x for i, x in enumerate(leaves)]
         with torch.enable_grad():
-            outputs = list(tensors_in(self.call(*leaves)))
+            outputs = list(tensors_in(self.call(*args)))
         if len(grad_outputs) > len(outputs):
             reason = f"it gives {len(outputs)} tensors, and {len(grad_outputs)} gradients are given"
             name = self.bound.definition.name

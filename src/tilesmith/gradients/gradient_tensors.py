@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from tilesmith.dtypes import I32
 from tilesmith.gradients.placement import Mode, Placement
@@ -48,6 +49,8 @@ class BackwardProgram:
     """Tensors that a first launch fills and a second one loads, or adds to."""
     views: tuple[tuple[Value, Value, Value], ...] = ()
     """Gradients of tensors in another shape, what those are views of, and the tensors."""
+    passed: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
+    """What was in tensors before, with what is left of the cotangents of what is there then."""
 
     @property
     def consumed(self) -> set[Value]:

@@ -16,6 +16,7 @@ from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.gradients.program import first_access, written_tensors
 from tilesmith.gradients.source.kernel_text import BackwardSource, Role
+from tilesmith.gradients.versions.overwritten import is_of_leaf, names_before, whole_of
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType
 from tilesmith.runtime.arguments import compile_reader
@@ -115,26 +116,6 @@ class Backwards(Protocol):
         ...
 
 
-_UNKNOWN: Any = object()
-
-
-def _whole_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The tensor itself, or the one that it is another shape of; None of a part of one."""
-    # No public name tells it; without this one everything that is written may be a part.
-    base = getattr(tensor, "_base", _UNKNOWN)
-    if tensor.requires_grad or base is None:
-        return tensor
-    is_all = (
-        base is not _UNKNOWN
-        and not base.requires_grad
-        and base.is_contiguous()
-        and tensor.is_contiguous()
-        and base.numel() == tensor.numel()
-        and base.dtype == tensor.dtype
-    )
-    return base if is_all else None
-
-
 class LaunchForm:
     """What all launches of one trace have in common; finds things once that are the same in all."""
 
@@ -149,6 +130,12 @@ class LaunchForm:
         self.numbers = [p.source for p in parameters if not isinstance(p.value.type, TensorType)]
         self.names = [p.value.name for p in tensors]
         self.sources = [p.source for p in tensors]
+        before = names_before(trace.function)
+        self.overwritten = [self.names.index(name) for name, _ in before]
+        """Places of tensors that are read first; what was in them comes after all others."""
+        self.names += [old for _, old in before]
+        self.sources += [self.sources[place] for place in self.overwritten]
+        self.places = {source: place for place, source in enumerate(self.sources)}
         self.read_tensors = compile_reader(captured, self.sources, trace.constants)
         self.read_numbers = compile_reader(captured, self.numbers, trace.constants)
         written = {value.name for value in written_tensors(trace.function)}
@@ -157,15 +144,20 @@ class LaunchForm:
 
     def run(self, launch: Launcher, values: tuple[Any, ...]) -> None:
         """Launch as a node of autograd, if it has to be one."""
-        tensors = self.read_tensors(*values)
+        tensors = list(self.read_tensors(*values))
         if not any(tensor.requires_grad for tensor in tensors):
             launch(*values)
             return
-        if any(tensors[place].requires_grad for place in self.written):
-            self._refuse(tensors)
-        bases = [_whole_of(tensors[place]) for place in self.written]
+        changed = [place for place in self.written if tensors[place].requires_grad]
+        for place in changed:
+            if place not in self.overwritten or is_of_leaf(tensors[place]):
+                self._refuse(self.names[place])
+        old = [tensors[place].clone() for place in self.overwritten]
+        tensors[len(tensors) - len(old) :] = old
+        bases = [whole_of(tensors[place]) for place in self.written]
         # Autograd follows views only through operations of its own: one of them is a copy.
-        is_copied = len({*map(id, bases)}) < len(bases) or any(base is None for base in bases)
+        is_shared = len({*map(id, bases)}) < len(bases) or any(base is None for base in bases)
+        is_copied = bool(changed) or is_shared
         marked = list(tensors)
         """What it is told of: the whole tensor where a view of all of it is written."""
         for place, base in zip(self.written, () if is_copied else bases):
@@ -175,8 +167,7 @@ class LaunchForm:
         for place, copy in zip(self.written, made if is_copied else ()):
             tensors[place].copy_(copy)
 
-    def _refuse(self, tensors: Sequence[torch.Tensor]) -> None:
-        name = next(self.names[place] for place in self.written if tensors[place].requires_grad)
+    def _refuse(self, name: str) -> None:
         raise errors.AutodiffNotSupported(
             function=self.derived.bound.definition.name,
             reason=f"`{name}`, of which a gradient is wanted, is changed in place",
@@ -200,7 +191,7 @@ class _Record:
         self.whole = form.derived.planned(form.variant, read, written)
         """For all results; None where there is no derivative."""
         needed = self.whole.captured if self.whole is not None else ()
-        self.saved = [place for place, source in enumerate(form.sources) if source in needed]
+        self.saved = sorted(place for source, place in form.places.items() if source in needed)
         """Places of the tensors that are saved."""
         self._steps: dict[tuple[Needs, Needs], _Step | None] = {}
 
@@ -242,11 +233,8 @@ class _Step:
         self.arguments = [where[a.role is Role.COTANGENT, a.source] for a in arguments]
         """Of each argument which of three lists it is in, cotangents, saved ones, numbers."""
         self.cotangents = sorted({i for kind, i in self.arguments if kind == 0})
-        places = {source: i for i, source in enumerate(form.sources)}
-        self.places = [
-            places[source] if form.names[places[source]] in wanted else None
-            for source in made.source.gradients
-        ]
+        places = [form.places[source] for source in made.source.gradients]
+        self.places = [place if form.names[place] in wanted else None for place in places]
 
     def run(self, derived: Backwards, lists: tuple[Sequence[Any], ...]) -> list[Any]:
         """A gradient for each tensor of the launch."""

@@ -34,11 +34,11 @@ class Overwriting:
     """First arguments of the loops around such stores: their turns are undone in reverse order."""
 
 
-def find_overwriting(function: Function) -> Overwriting:
-    """Tensors of floats whose elements a later turn, or another store, may overwrite."""
+def find_overwriting(function: Function, filled: Collection[Value] = ()) -> Overwriting:
+    """Float tensors that later turns or stores may overwrite, and those that callers ``filled``."""
     known = definitions(function.body)
     stores: list[tuple[Store, tuple[Loop, ...]]] = []
-    tensors: set[Value] = set()
+    tensors = set(filled)
     for grid in function.body.ops:
         if not isinstance(grid, Grid):
             continue

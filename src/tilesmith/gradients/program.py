@@ -24,12 +24,7 @@ from tilesmith.gradients.grid_blocks import can_group, group_rows, keep_visible_
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.overwriting import Overwriting, find_overwriting
 from tilesmith.gradients.own_grids import StoredSum
-from tilesmith.gradients.placement import (
-    Mode,
-    Placement,
-    loads_of_written,
-    plan_gradients,
-)
+from tilesmith.gradients.placement import Mode, Placement, loads_of_written, plan_gradients
 from tilesmith.gradients.products import reduce_to_lowest_terms
 from tilesmith.gradients.recurrences import KeptFunction, keep_states
 from tilesmith.gradients.reshaped import add_later
@@ -38,6 +33,7 @@ from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.stages import with_own_grids
 from tilesmith.gradients.tape import Forward, Tape, find_active, find_reinterpreted
+from tilesmith.gradients.versions.overwritten import read_before
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, While, Yield
@@ -78,7 +74,7 @@ def differentiate(
     ``reshaped`` has launch expressions of tensors in another shape, with those of the tensors.
     ``in_one_launch``: though it costs more; only such a program has a derivative itself.
     """
-    function = keep_visible_blocks(simplify_forward(traced))
+    function, before, wanted = read_before(keep_visible_blocks(simplify_forward(traced)), wanted)
     _check(function, wanted)
     written = written_tensors(function)
     inputs = [v for v in float_tensors(function) if v.name in wanted and v not in written]
@@ -91,7 +87,7 @@ def differentiate(
         active = find_active(function, inputs, find_idle_maxima(function))
         plans = plan_gradients(function, inputs, active)
     maxima = find_shifts(function)
-    overwriting = find_overwriting(function)
+    overwriting = find_overwriting(function, before)
     function, settled = settle_maxima(function, () if overwriting.tensors else maxima)
     if settled:
         done = {value for one in settled for value in one.own_values()}
@@ -103,15 +99,25 @@ def differentiate(
         names = Names(kept.function)
         cotangents = {v: like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
         memory = GradientTensors(cotangents, plans, names)
-        loaded = {one.after: one for one in chosen}
-        return _reverse(kept, active, memory, loaded, settled, overwriting)
+        return _reverse(kept, active, memory, {s.after: s for s in chosen}, settled, overwriting)
 
     candidates = find_saved(kept.function, saved, overwriting.tensors)
     candidates += list(find_normalisers(kept.function, settled, candidates))
     candidates += make_normalisers(settled)
     best = choose_saved(candidates, derive, lambda program: program.function)
+    best = _pass_on(best, {value: old for value, old in before.items() if old in inputs})
     joined = None if in_one_launch else _join(best, reshaped or {})
     return joined or _finish(best, in_one_launch=in_one_launch)
+
+
+def _pass_on(program: BackwardProgram, before: Mapping[Value, Value]) -> BackwardProgram:
+    """The program that adds what is left of cotangents to gradients of what was there before."""
+    passed = {before[value]: grad for value, grad in program.cotangents if value in before}
+    lost = passed.keys() - {buffer.like for buffer in program.buffers}
+    for name in (value.name for value, old in before.items() if old in lost):
+        reason = f"what was in `{name}` counts only where it is not overwritten"
+        raise _refusal(program.forward, reason, first_access(program.forward, name))
+    return replace(program, passed=passed)
 
 
 def _reverse(

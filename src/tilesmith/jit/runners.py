@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import tilesmith.exc as errors
 from tilesmith.backends.interface import Backend, BackendTable
 from tilesmith.backends.reference.backend import REFERENCE_BACKEND
-from tilesmith.settings import RefMode, Settings
+from tilesmith.settings import RefMode, Settings, refuse_at_bind
 from tilesmith.targets import Target
 
 
@@ -38,6 +38,7 @@ def is_interpreted(settings: Settings) -> bool:
 
 def check_modes(settings: Settings) -> None:
     """Raise if the settings exclude each other, or ask for a backend that is not there."""
+    refuse_at_bind(settings)
     if settings.backend == "cute":
         raise errors.CuteBackendUnavailable
     if settings.backend == "tileir":
@@ -45,11 +46,10 @@ def check_modes(settings: Settings) -> None:
     if settings.backend in ("pallas", "metal"):
         fix = 'use backend="triton" or backend="auto"'
         raise errors.BackendUnsupported(operation="making code", backend=settings.backend, fix=fix)
-    if settings.ref_mode is not RefMode.EAGER:
-        return
-    if settings.triton_interpret:
+    is_eager = settings.ref_mode is RefMode.EAGER
+    if is_eager and settings.triton_interpret:
         raise errors.IncompatibleInterpretModes
-    if settings.print_output_code:
+    if is_eager and settings.print_output_code:
         raise errors.RefEagerModeCodePrintError
 
 

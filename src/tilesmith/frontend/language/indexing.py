@@ -19,6 +19,7 @@ from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.refusals import invalid_value
 from tilesmith.frontend.tracing import emission
 from tilesmith.frontend.tracing.known_sizes import config_length, length_between, linear_form
+from tilesmith.frontend.tracing.settled.sizes import is_only_tile, is_whole_block
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, size_dim
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
@@ -284,8 +285,11 @@ def broadcast_value(value: Any, access: Access, ref: TensorRef) -> TileValue:
         tile = emission.reshape(tile, tile.tile.shape[extra:])
     for axis in range(-tile.tile.rank, 0):
         wanted, given = access.shape[axis], tile.tile.shape[axis]
-        if emission.is_rounded_up(wanted, given) or emission.is_only_tile(given, wanted):
+        if emission.is_rounded_up(wanted, given) or is_only_tile(given, wanted):
             tile = emission.take_range(tile, axis + tile.tile.rank, range(wanted.constant or 0))
+        elif is_whole_block(given, wanted):
+            place = axis + tile.tile.rank
+            tile = emission.reshape(tile, emission.with_dim(tile.tile.shape, place, wanted))
     return emission.broadcast_to(tile, access.shape)
 
 

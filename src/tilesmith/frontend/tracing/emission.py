@@ -14,6 +14,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
 from tilesmith.frontend.refusals import invalid_kind
+from tilesmith.frontend.tracing.settled.sizes import settled_size
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text
 from tilesmith.ir.operation import Operation
@@ -111,10 +112,9 @@ def unify_dims(left: Dim, right: Dim) -> Dim | None:
             return large
     _note_equal_sizes(left.symbol, right.symbol)
     for block, other in ((left, right), (right, left)):
-        # A tile whose block size is fixed to n also accepts plain values of size n.
+        # A tile whose block size is n in all that the trace is for accepts plain values of size n.
         if block.symbol is not None and other.constant is not None:
-            declared = current_tracer("shape").find_block(block.symbol)
-            if declared is not None and declared.fixed == other.constant:
+            if settled_size(block.symbol) == other.constant:
                 return block
             _note_equal(block.symbol, other.constant)
     return None
@@ -124,13 +124,6 @@ def is_rounded_up(small: Dim, large: Dim) -> bool:
     """Whether host code made one constant of the other: ``helion.next_power_of_2(n)``."""
     rounded = current_tracer("shape").host.rounded_sizes
     return (small.constant, large.constant) in rounded
-
-
-def is_only_tile(tile: Dim, size: Dim) -> bool:
-    """Whether one tile of a fixed block size holds a whole constant size."""
-    block = current_tracer("shape").find_block(tile.symbol or "")
-    fixed = 0 if block is None else block.fixed or 0
-    return block is not None and block.extent == size.constant and fixed >= (size.constant or 0) > 0
 
 
 def pad_to(operand: TileValue, axis: int, dim: Dim) -> TileValue:

@@ -333,6 +333,8 @@ class KernelText:
         if buffer.parts:
             axes = list(range(len(buffer.parts)))
             text = f"{text}.sum({axes[0] if len(axes) == 1 else axes})"
+        if buffer.like in self._program.passed:
+            text = f"({text} + {self._scope.tensor(self._program.passed[buffer.like])})"
         if buffer.value.tensor.dtype != buffer.like.tensor.dtype:
             text = f"{text}.to({tensor_dtype(buffer.like)})"
         return text

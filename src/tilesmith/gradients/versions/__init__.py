@@ -1,0 +1,1 @@
+"""Tensors that a kernel overwrites, before and after."""
