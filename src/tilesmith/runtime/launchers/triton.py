@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -284,9 +285,8 @@ class TritonLauncher:
     ) -> None:
         _check_room(artifact, options.device)
         self.artifact = artifact
-        self._make_plain = make_plain
+        self._make_plain = make_plain and cache(make_plain)
         """Makes the same kernel's launcher with plain pointers and one launch axis."""
-        self._plain: Callable[..., None] | None = None
         self.path = write_module(artifact, options.cache_dir)
         self._device = options.device
         self._function = getattr(load_module(self.path), artifact.name)
@@ -306,8 +306,7 @@ class TritonLauncher:
         """Launch where a tensor cannot be described, or a launch axis would be too long."""
         if self._make_plain is None:
             raise errors.InternalError(problem="a misaligned tensor, or too many programs")
-        self._plain = self._plain or self._make_plain()
-        self._plain(*values)
+        self._make_plain()(*values)
 
     def _make_launch(
         self, captured: Sequence[str], constants: Sequence[Any], options: LaunchOptions
