@@ -27,6 +27,8 @@ EXPRESSION_FUNCTIONS: dict[str, Callable[..., int]] = {
     "min": min,
 }
 """What launch expressions of an artifact may call."""
+MAX_LAUNCH_SIDE = 65535
+"""The most programs along the second and third launch axis."""
 
 
 def _listed(sizes: int | Sequence[int]) -> Sequence[int]:

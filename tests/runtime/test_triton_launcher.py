@@ -453,3 +453,21 @@ def test_misaligned_and_empty_tensors_go_without_descriptors(make, gpu):
         launcher.launch(grids(1)[0], other)
     assert len(plain) == 2
     assert gpu.kernels == ["kernel 0", "kernel 1"], "others may have any alignment"
+
+
+def test_launches_too_long_along_a_later_axis_go_along_one(make, gpu):
+    plain: list[int] = []
+    launcher = make(
+        X, integer("n"), grid=("4", "n", "cdiv(n, 2)"), plain=lambda: lambda _, n: plain.append(n)
+    )
+    for n in (65535, 65536, 65535, 200_000):
+        launcher.launch(*tensors(1), n)
+    assert plain == [65536, 200_000]
+    assert [run[1:4] for run in gpu.runs] == [(4, 65535, 32768)], "the first launch is Triton's"
+
+
+def test_the_first_axis_has_no_limit(make, gpu):
+    launcher = make(X, integer("n"), grid=("n", "4"))
+    for n in (16, 1 << 20):
+        launcher.launch(*tensors(1), n)
+    assert gpu.runs[-1][1:4] == (1 << 20, 4, 1)

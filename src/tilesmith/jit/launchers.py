@@ -65,10 +65,10 @@ def launch_natively(site: CompiledKernel, variant: Variant, config: Config) -> L
 
 
 def launch_with_triton(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
-    """A Triton kernel, built at its first launch; one with plain pointers where that fails."""
-    # Warps with roles copy through descriptors only.
-    described = {k: v for k, v in config.items() if (k, v) != ("structure", "warp_roles")}
-    plain = Config.from_dict(described).updated(indexing="pointer", atomic_indexing="pointer")
+    """A Triton kernel, built at its first launch; a plain one where that cannot take a call."""
+    # Warps with roles copy through descriptors only; of launch axes only the first has no limit.
+    kept = {k: v for k, v in config.items() if v not in ("warp_roles", "xyz")}
+    plain = Config.from_dict(kept).updated(indexing="pointer", atomic_indexing="pointer")
     launcher = TritonLauncher(
         site.specialization.artifact(config, site.target, variant),
         site.definition.split.captured,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -17,6 +17,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.artifacts import (
     EXPRESSION_FUNCTIONS,
+    MAX_LAUNCH_SIDE,
     Artifact,
     TensorDescription,
     load_module,
@@ -94,7 +95,7 @@ class _CallText:
             yield f"if not ({' and '.join(sizes or ['0'])}): return"
         texts = [text for _, text in self._artifact.constexprs]
         yield from self._assigned("__constant", texts, self._constexprs)
-        yield from self._descriptor_checks()
+        yield from self._plain_checks()
         yield from self._launch()
 
     def _checks(self) -> Iterator[str]:
@@ -154,12 +155,14 @@ class _CallText:
             return "-1"
         return str(device.index) if is_numbered(device) else "__device"
 
-    def _descriptor_checks(self) -> Iterator[str]:
-        """The hardware takes descriptors of tensors that are 16-byte aligned and not empty."""
-        described = {self._places[item.tensor] for item in self._artifact.descriptions}
-        if described:
-            addresses = sorted(map(_address, described))
-            yield f"if {_any_low_bits(addresses)} or not ({' and '.join(addresses)}):"
+    def _plain_checks(self) -> Iterator[str]:
+        """Descriptors are of tensors aligned to 16 bytes and not empty; later axes are short."""
+        doubts = [f"{size} > {MAX_LAUNCH_SIDE}" for size in self._grid[1:] if not size.isdigit()]
+        addresses = sorted({_address(self._places[d.tensor]) for d in self._artifact.descriptions})
+        if addresses:
+            doubts += [_any_low_bits(addresses), f"not ({' and '.join(addresses)})"]
+        if doubts:
+            yield f"if {' or '.join(doubts)}:"
             yield f"    return __plain({self._captured})"
 
     def _launch(self) -> Iterator[str]:
@@ -278,12 +281,12 @@ class TritonLauncher:
         captured: Sequence[str],
         constants: Sequence[Any],
         options: LaunchOptions,
-        without_descriptors: Callable[[], Callable[..., None]] | None = None,
+        make_plain: Callable[[], Callable[..., None]] | None = None,
     ) -> None:
         _check_room(artifact, options.device)
         self.artifact = artifact
-        self._without_descriptors = without_descriptors
-        """Makes the launcher of the same kernel with plain pointers, for misaligned tensors."""
+        self._make_plain = make_plain and cache(make_plain)
+        """Makes the same kernel's launcher with plain pointers and one launch axis."""
         self.path = write_module(artifact, options.cache_dir)
         self._device = options.device
         self._function = getattr(load_module(self.path), artifact.name)
@@ -299,11 +302,11 @@ class TritonLauncher:
         """What Triton has compiled for the calls so far."""
         return tuple(self._compiled.values())
 
-    @cached_property
-    def _fallback(self) -> Callable[..., None]:
-        if self._without_descriptors is None:
-            raise errors.InternalError(problem="a misaligned tensor in a kernel with descriptors")
-        return self._without_descriptors()
+    def _launch_plain(self, *values: Any) -> None:
+        """Launch where a tensor cannot be described, or a launch axis would be too long."""
+        if self._make_plain is None:
+            raise errors.InternalError(problem="a misaligned tensor, or too many programs")
+        self._make_plain()(*values)
 
     def _make_launch(
         self, captured: Sequence[str], constants: Sequence[Any], options: LaunchOptions
@@ -329,10 +332,6 @@ class TritonLauncher:
             self._scope[f"__keep{position}"] = descriptors.keep
         exec("\n".join(text.lines()), self._scope)
         return self._scope["__launch"]
-
-    def _launch_plain(self, *values: Any) -> None:
-        """Launch with plain pointers, where a descriptor cannot be made of a tensor."""
-        self._fallback(*values)
 
     def _launch_elsewhere(self, *values: Any) -> None:
         """The caller's current device is another one."""

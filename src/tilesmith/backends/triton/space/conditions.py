@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.artifacts import MAX_LAUNCH_SIDE
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Store
@@ -82,8 +83,6 @@ def _single_warp_specialization(values: Values) -> Values:
 
 
 PID_TYPES = ("flat", "xyz", "persistent_blocked", "persistent_interleaved")
-MAX_LAUNCH_SIDE = 65535
-"""The most programs along the second and third launch axis."""
 
 
 def find_disallowed(outline: FunctionOutline) -> dict[str, str]:
