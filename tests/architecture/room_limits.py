@@ -39,7 +39,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend/source/rewriting": (5, 678),
     "tilesmith/frontend/tracing/packed": (2, 72),
     "tilesmith/frontend/tracing/settled": (2, 40),
-    "tilesmith/gradients": (32, 7_007),
+    "tilesmith/gradients": (32, 7_004),
     "tilesmith/gradients/versions": (2, 152),
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/ir": (20, 2_600),
@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 97_214,
+    "lines in src": 97_213,
     "files in src": 545,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
