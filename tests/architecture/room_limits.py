@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/bench/judging": (2, 52),
     "tilesmith/bench/scoreboard": (5, 739),
     "tilesmith/cli": (13, 1_650),
-    "tilesmith/cli/dispatch": (3, 183),
+    "tilesmith/cli/dispatch": (3, 198),
     "tilesmith/cli/export": (2, 62),
     "tilesmith/cli/scoreboard": (2, 56),
     "tilesmith/compiler": (7, 1_250),
@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 97_213,
+    "lines in src": 97_228,
     "files in src": 545,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
+import tilesmith
 from examples.softmax import softmax
 from tilesmith.cli.dispatch.command import recorded_calls, write_calls
-from tilesmith.cli.dispatch.shapes_file import line_of
+from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
 from tilesmith.cli.main import app
 from tilesmith.lab.workload.argument_text import parse_arguments
 
 RUN = CliRunner()
+
+
+@dataclass(frozen=True)
+class Given:
+    """Flags of a command that takes any arguments."""
+
+    args: str = ""
+    inputs: str = ""
+
+    def load(self) -> None:
+        parse_arguments(self.args)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +71,23 @@ def test_calls_are_recorded(tmp_path: Path):
     assert lines[1] == "randn(2, 5, dtype=float32)  # 1 call"
     assert lines[2].startswith("# a tensor with strides (8, 1)")
     assert len(lines) == 3
+
+
+def test_kernels_of_one_name_have_files_of_their_own(tmp_path: Path):
+    other = tilesmith.kernel(softmax.fn)
+    with recorded_calls() as calls:
+        softmax(torch.randn(2, 5))
+        other(torch.randn(3, 5))
+    write_calls(calls, tmp_path)
+    assert (tmp_path / "softmax.txt").read_text().startswith("randn(2, 5")
+    assert (tmp_path / "softmax_2.txt").read_text().startswith("randn(3, 5")
+
+
+def test_a_string_may_hold_what_begins_comments(tmp_path: Path):
+    path = tmp_path / "shapes.txt"
+    path.write_text("""randn(4, 4), "a # b"  # two of them\n""")
+    (flags,) = flags_of_lines(Given(), str(path))
+    assert flags.args == 'randn(4, 4), "a # b"'
 
 
 @pytest.mark.parametrize("command", ["dispatch", "export"])

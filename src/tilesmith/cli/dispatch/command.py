@@ -92,8 +92,12 @@ def record(
 def write_calls(calls: Calls, folder: Path) -> None:
     """One file for each kernel, the most frequent arguments first."""
     folder.mkdir(parents=True, exist_ok=True)
+    met = Counter[str]()
     for kernel, lines in calls.items():
-        path = folder / f"{kernel.name}.txt"
+        met[kernel.name] += 1
+        # Kernels of two modules, or of a function that makes some, may share a name.
+        number = f"_{met[kernel.name]}" if met[kernel.name] > 1 else ""
+        path = folder / f"{kernel.name}{number}.txt"
         counted = lines.most_common()
         text = [f"{line}  # {count} call{'s' * (count > 1)}" for line, count in counted]
         path.write_text("\n".join(text) + "\n", encoding="utf-8")

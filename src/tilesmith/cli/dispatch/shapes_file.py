@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+from tokenize import COMMENT, TokenError, generate_tokens
 from typing import Any, TypeVar, cast
 
 from tilesmith.cli.output import UsageError
@@ -23,13 +25,22 @@ def flags_of_lines(flags: Flags, path: str) -> list[Flags]:
         raise UsageError(f"--shapes: {error}") from None
     found: list[Flags] = []
     for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].strip()
+        text = _without_comment(line)
         if text:
             one: Any = replace(cast("Any", flags), args=text, inputs="")
             found.append(_checked(one, f"{path}, line {number}"))
     if not found:
         raise UsageError(f"--shapes: {path} has no arguments")
     return found
+
+
+def _without_comment(line: str) -> str:
+    """What stands before a ``#`` that is in no string."""
+    try:
+        found = [t for t in generate_tokens(StringIO(line).readline) if t.type == COMMENT]
+    except (TokenError, SyntaxError):  # a line that its reader will refuse
+        return line.strip()
+    return line[: found[0].start[1]].strip() if found else line.strip()
 
 
 def _checked(flags: Any, place: str) -> Any:
