@@ -94,8 +94,8 @@ def test_interrupt_ends_the_wait_and_not_the_search(parents: list[subprocess.Pop
     assert eventually(lambda: not any(map(is_alive, everyone)))
 
 
-@pytest.mark.parametrize("body", [ASK, ASK_IN_THREAD], ids=["main thread", "other thread"])
-def test_children_of_a_killed_parent_end(parents: list[subprocess.Popen[str]], body: str):
+def kill_parent(parents: list[subprocess.Popen[str]], body: str) -> None:
+    """Start a parent, kill it when all its children are there, and see that they end."""
     parent = start_parent(parents, WAITING_PARENT + body)
     assert first_line(parent) == "waiting"
     assert eventually(lambda: len(descendants(parent.pid)) == 5 and len(helpers_of(parent)) == 1)
@@ -108,6 +108,11 @@ def test_children_of_a_killed_parent_end(parents: list[subprocess.Popen[str]], b
     for pid in helpers:
         with suppress(ProcessLookupError):  # a build that could still react has ended it
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("body", [ASK, ASK_IN_THREAD], ids=["main thread", "other thread"])
+def test_children_of_a_killed_parent_end(parents: list[subprocess.Popen[str]], body: str):
+    kill_parent(parents, body)
 
 
 def helpers_of(parent: subprocess.Popen[str]) -> set[int]:
@@ -180,12 +185,7 @@ print(ChildProcess({PLAYFUL!r}, is_bare=True).request(("echo", "fine"), 5.0))
 def test_folders_of_a_killed_parent_go_with_the_next_child(
     parents: list[subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    parent = start_parent(parents, WAITING_PARENT + ASK)
-    assert first_line(parent) == "waiting"
-    everyone = descendants(parent.pid)
-    parent.kill()
-    parent.wait()
-    assert eventually(lambda: not any(map(is_alive, everyone)))
+    kill_parent(parents, ASK)
     assert len(list(tmp_path.glob("tilesmith_child_*.lock"))) > 0
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ChildProcess(PLAYFUL, is_bare=True) as child:
