@@ -5,6 +5,7 @@
 # make test-device  tests/device, on a machine with a GPU
 # make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
 # make fuzz-score   how soon random programs notice ten known compiler bugs
+# make soak         mixed calls for an hour: flat memory, flat latency, no leaks (MINUTES=60 DEVICE=cpu)
 # make check        lint, types and layers only
 # make format       rewrite files the way `make check` wants them
 # make golden       accept the present output as the expected output, then read the diff
@@ -40,7 +41,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table versions clean fuzz fuzz-score scoreboard
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table versions clean fuzz fuzz-score scoreboard soak
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -81,6 +82,11 @@ scoreboard: $(READY_DEV)
 
 fuzz-score: $(READY_DEV)
 	$(PYTHON) -m tools.fuzz_score
+
+MINUTES ?= 60
+
+soak: $(READY_DEV)
+	$(PYTHON) -m tools.soak --minutes $(MINUTES) --device $(DEVICE)
 
 check: lint types layers
 
