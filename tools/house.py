@@ -39,6 +39,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/quotients",
     "tilesmith/analysis/shared_rows",
     "tilesmith/passes/shared_rows",
+    "tilesmith/passes/undone_views",
     "tilesmith/backends/triton/turned_products",
     "tilesmith/backends/triton/savings",
     "tilesmith/bench/judging",

@@ -60,6 +60,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/operators/inside": (3, 113),
     "tilesmith/passes": (13, 3_200),
     "tilesmith/passes/shared_rows": (3, 243),
+    "tilesmith/passes/undone_views": (2, 180),
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
     "tilesmith/schedule": (23, 5_200),

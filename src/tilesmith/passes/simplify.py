@@ -26,6 +26,7 @@ from tilesmith.ir.traversal import (
     rewrite_region,
 )
 from tilesmith.ir.types import Constant, Value
+from tilesmith.passes.undone_views.rules import UNDONE_VIEWS
 
 _MOVING_FORMS = (Inserted, Repeated, Permuted, Reshaped, Picked, Gathered)
 """Forms in which every element of the result is one of the first operand."""
@@ -343,5 +344,6 @@ RULES: tuple[Rule, ...] = (
     _reshape_that_expands,  # reshape(x: [m], [m, 1]) = expand(x)
     _nested(Permute, Permute, _permute_of_permute),  # permute(permute(x, p), q) = permute(x, p[q])
     _nested(Select, Join, _select_of_join),  # split(join(x, y)) = x, y
+    *UNDONE_VIEWS,
     _nested(Mask, Mask, _mask_of_mask),  # mask(mask(x, a), b) = mask(x, a) (one fill, b within a)
 )

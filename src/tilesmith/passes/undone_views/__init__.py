@@ -1,0 +1,1 @@
+"""Elementwise functions between views that undo each other."""
