@@ -24,6 +24,8 @@ _COMMENT = re.compile(r"^\s*# (?:src\[)?([^\s\[\]]+\.\w+:\d+)\]?(?:\s|$)")
 _PTX_PLACE = re.compile(r"([^\s\[\]]+):(\d+):\d+")
 _SASS_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 _SASS_CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+")
+_MODULE = re.compile(r"_[0-9a-f]{16}\.py$")
+"""Files of emitted modules: their names end with a digest."""
 _LABEL = re.compile(r"^\$L__(tmp|func_|info)")
 
 
@@ -157,43 +159,44 @@ def column_of_ptx(text: str, emitted: Column) -> Column:
     rows: list[int] = []
     row = NOWHERE
     for line in text.split("\n"):
-        if line.lstrip().startswith(".section\t.debug") or line.lstrip().startswith(".file"):
+        if line.lstrip().startswith((".section\t.debug", ".file")):
             break
         if line.lstrip().startswith(".loc"):
-            row = _ptx_row(line.partition("//")[2], len(emitted.lines))
+            found = _PTX_PLACE.findall(line.partition("//")[2])
+            row = _row_of(found, emitted)
         elif not _LABEL.match(line) and line.strip() not in ("", "//"):
             lines.append(line.replace("\t", "  ").rstrip())
             rows.append(row if line.startswith("\t") else NOWHERE)
     return _machine_column(lines, rows, emitted)
 
 
-def _ptx_row(comment: str, count: int) -> int:
-    """The innermost of the places that is in the module; others are Triton's own functions."""
-    for file, line in _PTX_PLACE.findall(comment):
-        is_ours = re.search(r"_[0-9a-f]{16}\.py$", file) is not None
-        if is_ours and 0 < int(line) <= count:
-            return int(line) - 1
-    return NOWHERE
+def _row_of(places: Iterable[tuple[str, str]], emitted: Column) -> int:
+    """The innermost of the places, each in the caller of the one before, that is in the module.
+
+    Others are Triton's own functions; helpers of the module say nothing where their caller does.
+    """
+    rows = [int(line) - 1 for file, line in places if _MODULE.search(file)]
+    known = [row for row in rows if 0 <= row < len(emitted.lines)]
+    told = [row for row in known if emitted.places[row] != NOWHERE]
+    return next(iter([*told, *known]), NOWHERE)
 
 
 def column_of_sass(text: str, emitted: Column) -> Column:
     """SASS as nvdisasm prints it with the lines of the module."""
     lines: list[str] = []
     rows: list[int] = []
-    row, is_open = NOWHERE, True
+    places: list[tuple[str, str]] = []
+    is_open = True
     for line in text.split("\n"):
-        place = _SASS_PLACE.search(line) if line.lstrip().startswith("//##") else None
-        if place is not None:
-            # Callers of an inlined line follow it; the first that is in the module counts.
-            number = int(place.group(2)) - 1
-            is_ours = re.search(r"_[0-9a-f]{16}\.py$", place.group(1)) is not None
-            if is_open or row == NOWHERE:
-                row = number if is_ours and number < len(emitted.lines) else NOWHERE
+        if line.lstrip().startswith("//##"):
+            # Callers of an inlined line follow it.
+            places = [] if is_open else places
+            places += _SASS_PLACE.findall(line)
             is_open = False
         elif _SASS_CODE.match(line):
             is_open = True
             lines.append("  " + _SASS_CODE.sub("", line).rstrip())
-            rows.append(row)
+            rows.append(_row_of(places, emitted))
         elif line.startswith(".L_x"):
             lines.append(line)
             rows.append(NOWHERE)

@@ -94,6 +94,7 @@ function light(at) {
     line.classList.remove("lit", "hit", "at");
   }
   for (const column of columns) column.count.textContent = "";
+  for (const badge of document.querySelectorAll(".chips sup")) badge.textContent = "";
   if (!at || !at.column.line(at.i)) return;
   const { column, i } = at;
   column.line(i).classList.add("at");
@@ -110,7 +111,9 @@ function light(at) {
         count += 1;
       }
     }
-    if (other !== column && count) other.count.textContent = `${count} line${count > 1 ? "s" : ""}`;
+    if (other === column || !count) continue;
+    other.count.textContent = `${count} line${count > 1 ? "s" : ""}`;
+    if (other.node.hidden) document.querySelector(`.chips [data-kind="${other.kind}"] sup`).textContent = count;
   }
   lightExactly(column, i);
 }
@@ -186,8 +189,6 @@ function onKey(event) {
   event.preventDefault();
 }
 
-const KINDS = [["source", "source"], ["ir", "IR"], ["schedule", "loop nest"], ["emitted", ""], ["machine", ""]];
-
 function makeColumns() {
   new CodeColumn("source", "your source", null, [data.source]);
   for (const kind of ["ir", "schedule", "emitted", "machine"]) {
@@ -217,10 +218,11 @@ function codeSection() {
       else if (!shown.delete(kind)) shown.add(kind);
       update();
     },
-  }, columns.find((column) => column.kind === kind).title));
+  }, columns.find((column) => column.kind === kind).title, el("sup", {})));
   const update = () => {
     for (const column of columns) column.node.hidden = !shown.has(column.kind);
     for (const button of buttons) button.setAttribute("aria-pressed", shown.has(button.dataset.kind));
+    light(pinned || cursor);
   };
   const box = el("div", { class: "columns", onkeydown: onKey, onmouseover: (event) => {
     const at = lineAt(event.target);

@@ -183,10 +183,14 @@ class TensorPicture {
     const { programs } = this.owner.tiles;
     const isWritten = [...this.accesses].some((i) => this.owner.tiles.accesses[i].kind !== "load");
     context.fillStyle = colour(isWritten ? "--tile-order" : "--tile-own");
+    const seen = new Set();
     programs.forEach((program, place) => {
-      context.globalAlpha = isWritten ? 0.12 + (0.6 * place) / programs.length : 0.05;
-      if (!isWritten && place > 40) return;
-      for (const box of this.boxes(program, 0, program.steps.length)) this.paint(context, box, lead);
+      context.globalAlpha = isWritten ? 0.12 + (0.6 * place) / programs.length : 0.14;
+      for (const box of this.boxes(program, 0, program.steps.length)) {
+        const name = box.slice(2).join();
+        if (!seen.has(name)) this.paint(context, box, lead);
+        seen.add(name);
+      }
     });
     context.globalAlpha = 1;
   }
