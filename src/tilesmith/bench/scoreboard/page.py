@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from tilesmith.bench.report.html import paste_text
 from tilesmith.bench.scoreboard.board import Board, Line, change_text
 from tilesmith.bench.tables import DISTURBED, plus_minus, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line, number_text, percent_text
 from tilesmith.lab import pages
 
 HELD_OUT = "°"
-RATIO, LIMITER = 2, 8
+OPERATOR, RATIO, LIMITER = 0, 2, 8
 COLUMNS = ("operator", "input", "against best", "noise", "ours, ms", "best rival", "its ms",
            "roofline", "limited by", "searched", "since last")  # fmt: skip
 NUMBERS = (RATIO, 3, 4, 6, 7, 9)
@@ -39,7 +40,7 @@ def make_page(board: Board, title: str) -> str:
         (
             f"<header>{heading}</header>",
             pages.figures(figures(board)),
-            pages.section("Every row", pages.table(names, rows, numbers)),
+            pages.section("Every row", pages.table(names, rows, numbers, "sortable")),
             pages.section("Predicted against measured order", _correlations(board)),
             pages.section("Environment", pages.facts_table(board.environment)),
         ),
@@ -71,16 +72,20 @@ def figures(board: Board) -> Iterator[tuple[str, str]]:
 
 def _cells(board: Board, line: Line, shown: Sequence[int]) -> list[str]:
     texts = cell_texts(board, line)
-    cells = [
-        pages.cell(texts[place], "number" if place in NUMBERS else "")
-        if place != RATIO
-        else f'<td class="number">{escape(texts[place])}{_bar(line)}</td>'
-        for place in shown
-    ]
+    cells = [_cell(line, place, texts[place]) for place in shown]
     if not line.problem:
         return cells
     reason = escape(first_line(line.problem, 200))
     return [*cells[:2], f'<td class="failed" colspan="{len(shown) - 2}">{reason}</td>']
+
+
+def _cell(line: Line, place: int, text: str) -> str:
+    if place == OPERATOR and line.ours is not None and line.ours.config:
+        config = f"<pre>{escape(paste_text(line.ours.config))}</pre>"
+        return f"<td>{pages.unfold(text, config)}</td>"
+    if place == RATIO:
+        return f'<td class="number">{escape(text)}{_bar(line)}</td>'
+    return pages.cell(text, "number" if place in NUMBERS else "")
 
 
 def cell_texts(board: Board, line: Line) -> list[str]:
