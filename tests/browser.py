@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -29,6 +30,14 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
+START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 50) for end in sys.argv[1:3]]
+for number, end in enumerate(ends, 3):
+    os.dup2(end, number)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Starts the browser, which reads descriptor 3 and writes descriptor 4, whatever ours are."""
 KEYS = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
 KEYS |= {"ArrowDown": 40, "Home": 36, "End": 35, "Tab": 9}
 
@@ -39,11 +48,10 @@ class Browser:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tilesmith_browser_")
         (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
-        # The browser reads descriptor 3 and writes descriptor 4, whatever ours are called.
-        shell = f"exec 3<&{theirs_in} 4>&{theirs_out}; exec \"$@\""
         profile = f"--user-data-dir={self._folder.name}"
+        ends = [str(theirs_in), str(theirs_out)]
         self._process = subprocess.Popen(
-            ["sh", "-c", shell, "sh", str(BROWSER), *FLAGS, profile],
+            [sys.executable, "-S", "-c", START, *ends, str(BROWSER), *FLAGS, profile],
             pass_fds=(theirs_in, theirs_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -53,6 +53,11 @@ def unfold(summary: str, *parts: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
 
+def pictures(*drawn: str | None) -> str:
+    """Those pictures that there are, each of which scrolls where it would be too small to read."""
+    return "\n".join(f'<div class="wide">{picture}</div>' for picture in drawn if picture)
+
+
 def facts_table(values: Mapping[str, str]) -> str:
     """Names and values; those without a value are left out."""
     rows = [row([cell(name), cell(value)]) for name, value in values.items() if value]

@@ -97,7 +97,7 @@ def _speedups(rows: Sequence[row.Row], operators: Mapping[str, Sequence[row.Row]
     shown = [pictures.draw_geomeans(rows)]
     detailed = operators if len(operators) <= MAX_DETAILED else ()
     shown += [pictures.draw_inputs(name, rows) for name in detailed]
-    found = "\n".join(filter(None, shown))
+    found = pages.pictures(*shown)
     return pages.note(words) + found if found else ""
 
 
@@ -105,7 +105,7 @@ def _rooflines(results: Results) -> str:
     rows = results.rows
     limits = pictures.find_limits(results.environment, rows)
     shown = [pictures.draw_roofline(rows, limits), pictures.draw_bandwidth(rows, limits)]
-    found = "\n".join(filter(None, shown))
+    found = pages.pictures(*shown)
     words = (
         "Lines are what the device model takes for its limits: rates that good kernels reach, "
         "below the vendor's peaks. Bytes are those that have to move at least; what stays in a "
@@ -118,7 +118,8 @@ def _operator(rows: Sequence[row.Row]) -> str:
     """All rows of an operator; one with a config shows it when it is opened."""
     columns = columns_for(rows)
     most = max((row.speedup_of(item) or 0.0 for item in rows), default=0.0)
-    dtypes = ["type"] if any(item.dtype for item in rows) else []
+    kinds = list(dict.fromkeys(item.dtype for item in rows if item.dtype))
+    dtypes = ["type"] if len(kinds) > 1 else []
     heads = ["input", *dtypes, "implementation", *(column.heading for column in columns), ""]
     made: list[str] = []
     before: list[str] = []
@@ -130,7 +131,8 @@ def _operator(rows: Sequence[row.Row]) -> str:
     averages = [
         f"{name} {average}" for name, average in row.average_speedups(rows).items() if average.count
     ]
-    words = f"Geometric means: {', '.join(averages)}." if averages else ""
+    words = f"Geometric means: {', '.join(averages)}. " if averages else ""
+    words += f"All in {kinds[0]}." if len(kinds) == 1 else ""
     first = len(dtypes) + 2
     shown = pages.table(heads, made, range(first, first + len(columns)), "sortable")
     return (pages.note(words) if words else "") + shown

@@ -16,7 +16,7 @@ from tilesmith.lab.drawing.scale import Scale
 
 STYLE = Path(__file__).with_suffix(".css")
 Point = tuple[float, float]
-LETTER, LINE, MARK = 6.9, 18, 26
+LETTER, LINE, MARK = 7.5, 18, 26
 """Pixels: of a letter, of a line of the legend, of its marks."""
 SHAPES = ("circle", "square", "diamond", "triangle")
 

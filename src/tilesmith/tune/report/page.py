@@ -38,14 +38,14 @@ Timed = tuple[float, float, Outcome]
 def make_page(history: History) -> str:
     """The page, from what a search told."""
     kernel = history.start.kernel if history.start else "kernel"
-    predicted = draw_predictions(history)
+    predicted = pages.pictures(draw_predictions(history))
     narrow = f'<div class="narrow">{predicted}</div>' if predicted else ""
     return pages.document(
         f"Tuning {kernel}",
         (
             _heading(history),
             _result(history),
-            pages.section("The search", draw_search(history) or ""),
+            pages.section("The search", pages.pictures(draw_search(history))),
             pages.section("Best configs", _best_table(history)),
             pages.section("Side by side", _finals(history)),
             pages.section("The winner in full", _winner(history)),
@@ -74,7 +74,7 @@ def _busy(history: History) -> str:
     if history.result is None or not history.result.is_unsteady:
         return ""
     words = "on a busy machine" if history.result.is_disturbed else "times were unsteady"
-    return f' <span class="busy">{words}: these times say little</span>'
+    return f' <span class="doubt">{words}: these times say little</span>'
 
 
 def _result(history: History) -> str:
