@@ -38,8 +38,10 @@ for number, end in enumerate(ends, 3):
 os.execv(sys.argv[3], sys.argv[3:])
 """
 """Starts the browser, which reads descriptor 3 and writes descriptor 4, whatever ours are."""
-KEYS = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
-KEYS |= {"ArrowDown": 40, "Home": 36, "End": 35, "Tab": 9}
+KEYS = {
+    "Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36,
+    "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
+}  # fmt: skip
 
 
 class Browser:
@@ -143,9 +145,7 @@ class Browser:
         x, y = self.centre(selector)
         self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for kind in ("mousePressed", "mouseReleased"):
-            self._ask(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self._ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, *keys: str) -> None:
         """Press keys one after the other."""

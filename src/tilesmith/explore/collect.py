@@ -63,7 +63,9 @@ def _view(bound: BoundKernel, subject: Subject, source: Source) -> dict[str, Any
     sizes = bound.specialization.default.trace.observed
     artifact = known(final.artifact)
     emitted = column_of_code(artifact.readable, source)
-    nest = Nest(final.function, known(final.schedule), sizes, source)
+    keys = bound.config_spec.of(config)[0].supported_keys
+    choices = {k: v for k, v in config.items() if k in keys and not isinstance(v, list) and v}
+    nest = Nest(final.function, known(final.schedule), sizes, source, choices)
     machine = _machine_code(artifact, emitted, sizes)
     forms = bound.definition.backends.of(bound.target).forms
     return {
@@ -134,8 +136,10 @@ def _tiles(bound: BoundKernel, config: Config, state: Lowering) -> dict[str, Any
 
 
 def picture_json(picture: Picture, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Steps are lists: where loops stand, bytes, boxes. Boxes are lists, too: access, elements, then
-    start and length of each dimension."""
+    """A picture with every step as a list: where loops stand, bytes, boxes.
+
+    Boxes are lists, too: access, elements, then start and length of each dimension.
+    """
     tensors = [op.tensor.name for op in picture.accesses]
     sizes = {op.tensor.name: arguments[op.tensor.name].element_size() for op in picture.accesses}
     counted = count_reuse(picture, tensors, sizes)

@@ -1,6 +1,6 @@
 """What a config costs, by the model of the device: its parts, its roofline, what others would cost.
 
-Times are predictions unless they are called measured.
+Times are predictions unless they are called measured: those come from the store, or from here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.compiled_kernel import ConfigLike
+from tilesmith.measure.timer import time_on_cpu, time_on_device
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.facts.work import ELEMENTWISE, REDUCTION, TRANSCENDENTAL
 from tilesmith.schedule.model.estimates import Prediction
@@ -20,6 +22,7 @@ from tilesmith.store.winners import Winners
 
 NUM_RANKED = 8
 MAX_NEIGHBOURS = 60
+REPEATS, NAME = 15, "kernel"
 
 
 def costs_of(bound: BoundKernel, config: Config, measured_ms: float | None) -> dict[str, Any]:
@@ -102,7 +105,12 @@ def neighbours(spec: ConfigSpec, config: Config) -> Iterator[dict[str, Any]]:
             count += 1
             if count > MAX_NEIGHBOURS:
                 return
-            yield {"key": str(item), "from": repr(present), "to": repr(value), **_cost(form, values)}
+            yield {
+                "key": str(item),
+                "from": repr(present),
+                "to": repr(value),
+                **_cost(form, values),
+            }
 
 
 def _cost(form: ConfigSpec, values: dict[str, Any]) -> dict[str, Any]:
@@ -132,3 +140,19 @@ def limits_of(bound: BoundKernel) -> dict[str, Any]:
         "memory_rate": device.dram_rate,
         "roofs": roofs,
     }
+
+
+class NotHereError(Exception):
+    """The page is about a device that the arguments are not on."""
+
+
+def measure_ms(bound: BoundKernel, config: ConfigLike) -> float:
+    """The median time of a call with the arguments that the kernel was bound to."""
+    kinds = bound.definition.backends.of(bound.target).device_types
+    if bound.device.type not in kinds:
+        raise NotHereError(f"{bound.target} is not here: arguments are on {bound.device.type}")
+    arguments = bound.specialization.recall_arguments()
+    run = bound.compile_config(config)
+    run(*arguments)
+    timer = time_on_cpu if bound.device.type == "cpu" else time_on_device
+    return timer({NAME: lambda: run(*arguments)}, repeats=REPEATS)[NAME].median_ms

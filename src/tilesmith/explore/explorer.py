@@ -1,7 +1,13 @@
-"""``bound.explore()``: an object that is a page, in a notebook and as a file."""
+"""``bound.explore()``: an object that is a page, in a notebook and as a file.
+
+The page has style, scripts and data in it and fetches nothing. The scripts in ``static`` are plain
+JavaScript, one file for each part. What a kernel or its arguments contain stays data: it is written
+as JSON that cannot end its element.
+"""
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from html import escape
 from os import PathLike
@@ -11,13 +17,15 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.explore.collect import Subject, collect
-from tilesmith.explore.page import make_page
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import ConfigLike
+from tilesmith.lab.pages import STYLE
 from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import config_text
 
 FRAME_PIXELS = 820
+STATIC = Path(__file__).parent / "static"
+SCRIPTS = ("elements.js", "code.js", "tiles.js", "costs.js", "start.js")
 
 
 class Explorer:
@@ -76,3 +84,24 @@ def explore(
 def _label(bound: BoundKernel, config: Config) -> str:
     default = bound.config_spec.normalize(bound.default_config())
     return "default" if config == default else "given"
+
+
+def make_page(data: dict[str, Any]) -> str:
+    """The whole page."""
+    title = f"{data['kernel']} on {data['target']}"
+    style = STYLE.read_text() + (STATIC / "explorer.css").read_text()
+    scripts = "\n".join((STATIC / name).read_text() for name in SCRIPTS)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n"
+        '<body class="explorer">\n<noscript>This page needs JavaScript.</noscript>\n'
+        f'<script type="application/json" id="data">{json_text(data)}</script>\n'
+        f"<script>\n{scripts}</script>\n</body>\n</html>\n"
+    )
+
+
+def json_text(data: Any) -> str:
+    """JSON that an HTML parser takes for text to the end."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=str)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

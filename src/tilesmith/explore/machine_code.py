@@ -20,7 +20,6 @@ from tilesmith.runtime.native.machine_code import code_maker
 
 _USE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b.*?\bLOCAL:(\d+)")
 TOOL_SECONDS = 60
-NO_TEXT = Column([], [])
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,7 @@ class MachineCode:
     """What is missing, and why."""
 
 
-def make_machine_code(
-    artifact: Artifact, emitted: Column, sizes: Mapping[str, int]
-) -> MachineCode:
+def make_machine_code(artifact: Artifact, emitted: Column, sizes: Mapping[str, int]) -> MachineCode:
     """Of an artifact whose readable text is the emitted column."""
     if artifact.llvm:
         text = code_maker(artifact.target).make_assembly(artifact.llvm)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import Any
 
 from tilesmith.explore.origins import NOWHERE, Column, Source
 from tilesmith.ir.function import Function
@@ -18,7 +20,7 @@ from tilesmith.ir.ops.indexing import BlockSize, Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import definitions
-from tilesmith.ir.types import Value
+from tilesmith.ir.types import TileType, Value
 from tilesmith.schedule.schedule import LoopOptions, Schedule
 
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//"}
@@ -35,14 +37,16 @@ class Nest:
     sizes: Mapping[str, int]
     """Values of runtime sizes, by parameter name."""
     source: Source
+    choices: Mapping[str, Any]
+    """What a config says of the launch as a whole."""
     _lines: list[str] = field(default_factory=list[str])
     _places: list[int] = field(default_factory=list[int])
 
     def column(self) -> Column:
         """All lines."""
         self._defined_by = definitions(self.function.body)
-        for line in launch_lines(self.schedule):
-            self._write(line, 0)
+        told = (f"{name}={value}" for name, value in self.choices.items())
+        self._write(", ".join([f"# {self.schedule.target}", *told]), 0)
         self._region(self.function.body, 0)
         return Column(self._lines, self._places)
 
@@ -73,7 +77,7 @@ class Nest:
         names = list(dict.fromkeys(op.fn for op in work))
         if names:
             shown = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
-            widest = max((op.result for op in work), key=lambda v: self._elements(v))
+            widest = max((op.result for op in work), key=self._elements)
             self._write(f"{shown}  {self._tile(widest)}", depth, work)
 
     def _op(self, op: Operation, depth: int) -> None:
@@ -96,27 +100,26 @@ class Nest:
 
     def _headers(self, op: Grid | Loop) -> Iterator[str]:
         steps = iter(op.steps if isinstance(op, Loop) else ())
-        grid, loop = self.schedule.grids.get(op.slot), self.schedule.loops.get(op.slot)
-        order = (grid.order if isinstance(op, Grid) and grid else ()) or tuple(
-            range(len(op.blocks))
-        )
+        kind = "parallel for" if isinstance(op, Grid) else "for"
         for axis, block in enumerate(op.blocks):
             step = str(self.schedule.symbols[block]) if block else "1"
             if not block and isinstance(op, Loop):
                 step = self._scalar(next(steps))
             begin, end = self._scalar(op.begins[axis]), self._scalar(op.ends[axis])
-            name = block or op.body.args[axis].name or f"i{axis}"
+            name = block or op.body.args[axis].name
             by = f" by {step}" if step != "1" else ""
-            text = f"{'parallel ' if isinstance(op, Grid) else ''}for {name} in {begin}:{end}{by}"
-            notes = [_turns(begin, end, step)]
-            if isinstance(op, Grid) and len(op.blocks) > 1 and order and order[0] == axis:
-                notes.append("varies fastest")
-                if grid and grid.l2_grouping > 1:
-                    notes.append(f"{grid.l2_grouping} at a time for L2")
-            if loop is not None and isinstance(op, Loop) and not axis:
-                notes += _loop_notes(loop)
-            told = ", ".join(filter(None, notes))
-            yield f"{text}:" + (f"  # {told}" if told else "")
+            told = ", ".join([*_turns(begin, end, step), *self._loop_notes(op, axis)])
+            yield f"{kind} {name} in {begin}:{end}{by}:" + (f"  # {told}" if told else "")
+
+    def _loop_notes(self, op: Grid | Loop, axis: int) -> list[str]:
+        if isinstance(op, Loop):
+            options = self.schedule.loops.get(op.slot)
+            return [] if options is None or axis else _loop_options(options)
+        grid = self.schedule.grids.get(op.slot)
+        if grid is None or len(op.blocks) < 2 or grid.order[:1] != (axis,):
+            return []
+        grouping = [f"{grid.l2_grouping} at a time for L2"] if grid.l2_grouping > 1 else []
+        return ["varies fastest", *grouping]
 
     def _text(self, op: Operation) -> str:
         if isinstance(op, Load):
@@ -129,7 +132,8 @@ class Nest:
             return f"dot  {sides} -> {self._tile(op.result)}"
         kind = str(op.attributes().get("kind", ""))
         made = self._tile(op.results[0]) if op.results else ""
-        taken = next((v for v in op.operand_values() if hasattr(v.type, "shape")), None)
+        tiles = (v for v in op.operand_values() if isinstance(v.type, TileType))
+        taken = next(tiles, None)
         before = f"{self._tile(taken)} -> " if taken is not None and made else ""
         return f"{op.name} {kind}".rstrip() + f"  {before}{made}".rstrip()
 
@@ -146,18 +150,13 @@ class Nest:
         return f"  # {told}" if told else ""
 
     def _elements(self, value: Value) -> int:
-        count = 1
-        for size in self.schedule.physical_shape(value.tile.shape):
-            count *= size
-        return count
+        return prod(self.schedule.physical_shape(value.tile.shape))
 
     def _tile(self, value: Value) -> str:
-        if not hasattr(value.type, "shape"):
+        if not isinstance(value.type, TileType):
             return ""
-        if not hasattr(value, "tile") or not value.tile.rank:
-            return str(value.tile.dtype)
         sizes = "x".join(map(str, self.schedule.physical_shape(value.tile.shape)))
-        return f"[{sizes}] {value.tile.dtype}"
+        return f"[{sizes}] {value.tile.dtype}" if sizes else str(value.tile.dtype)
 
     def _scalar(self, value: Value) -> str:
         """A bound of a loop: a number where it is known, else as it is computed."""
@@ -182,13 +181,13 @@ class Nest:
 _COMBINING = ("reduce", "scan", "reduce_with", "scan_with", "sort", "gather")
 
 
-def _turns(begin: str, end: str, step: str) -> str:
+def _turns(begin: str, end: str, step: str) -> list[str]:
     if not (begin.isdecimal() and end.isdecimal() and step.isdecimal()):
-        return ""
-    return f"{-(-(int(end) - int(begin)) // int(step)):,} times"
+        return []
+    return [f"{-(-(int(end) - int(begin)) // int(step)):,} times"]
 
 
-def _loop_notes(options: LoopOptions) -> list[str]:
+def _loop_options(options: LoopOptions) -> list[str]:
     named = {
         "num_stages": options.num_stages,
         "unroll": options.unroll_factor,
@@ -196,15 +195,3 @@ def _loop_notes(options: LoopOptions) -> list[str]:
         "flatten": options.flatten,
     }
     return [f"{name}={value}" for name, value in named.items() if value]
-
-
-def launch_lines(schedule: Schedule) -> Iterator[str]:
-    """How programs are launched."""
-    if schedule.padded or schedule.target.kind != "cpu":
-        form = f", {schedule.form}" if schedule.form else ""
-        yield f"# {schedule.target}: {schedule.pid_type}{form}"
-        yield f"# {schedule.num_warps} warps, {schedule.num_stages} stages"
-        return
-    threads = schedule.cpu.threads or "as many as torch uses"
-    way = "from a shared counter" if schedule.cpu.is_dynamic else "one range each"
-    yield f"# {schedule.target}: threads: {threads}, {way}"

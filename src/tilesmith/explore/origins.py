@@ -138,8 +138,7 @@ def column_of_ir(function: Function, source: Source) -> Column:
 
 
 def column_of_code(text: str, source: Source) -> Column:
-    """Emitted code: lines belong to the comment above them, up to the next or the end of a block
-    at the margin."""
+    """Emitted code: lines belong to the comment above them, up to the next or the margin."""
     lines = text.rstrip("\n").split("\n")
     places: list[int] = []
     current = NOWHERE

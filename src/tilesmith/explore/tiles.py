@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from tilesmith.explore.needed import needed_values
 from tilesmith.interpreter.access import Access, SliceAccess
 from tilesmith.interpreter.effects import resolve_access
 from tilesmith.interpreter.frame import Frame, PreparedFunction, prepare_function
@@ -27,6 +26,7 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import GridOptions
 
@@ -127,7 +127,7 @@ class Recorder(Sampling):
         self._grids = [op for op in function.body.ops if isinstance(op, Grid)]
         self._orders, self._most = orders, limit
         self._loops = _enclosing_loops(function.body)
-        self._numbers: dict[AccessOp, int] = {}
+        self._places: dict[AccessOp, int] = {}
         self._num_boxes = 0
 
     @override
@@ -137,7 +137,7 @@ class Recorder(Sampling):
         """The first indices of the programs that are shown, in the order of their launch."""
         number = len(self.picture.grids)
         op = self._grids[number]
-        names = tuple(b or a.name or f"i{i}" for i, (b, a) in enumerate(zip(op.blocks, op.body.args)))
+        names = tuple(block or arg.name for block, arg in zip(op.blocks, op.body.args))
         counts = tuple(map(len, ranges))
         self.picture.grids.append(GridShape(names, counts, tuple(r.step for r in ranges)))
         options = self._orders.get(op.slot)
@@ -176,14 +176,14 @@ class Recorder(Sampling):
         access = resolve_access(op, shape, frame)
         if access is None:
             return
-        if op not in self._numbers:
-            self._numbers[op] = len(self.picture.accesses)
+        if op not in self._places:
+            self._places[op] = len(self.picture.accesses)
             self.picture.accesses.append(op)
         program = self.picture.programs[-1]
         at = tuple(int(frame.values[arg]) for arg in self._loops[op])
         if not program.steps or program.steps[-1].at != at:
             program.steps.append(Step(at))
-        found = list(boxes_of(access, self._numbers[op]))
+        found = list(boxes_of(access, self._places[op]))
         program.steps[-1].boxes += found
         self._num_boxes += len(found)
 
@@ -316,3 +316,50 @@ def _placeholder(value: Value, frame: Frame) -> Any:
         return False if tile.dtype.is_bool else 0
     zero = torch.zeros((), dtype=to_torch(tile.dtype), device=frame.device)
     return zero.expand(frame.lengths(tile.shape))
+
+
+def needed_values(function: Function) -> frozenset[Value]:
+    """Values that accesses and control flow depend on, and tensors that they are loaded from."""
+    ops = list(walk_function(function))
+    needed = {value for op in ops for value in _roots(op)}
+    size = -1
+    # Until nothing is added: carried values lead back to the end of their loop.
+    while len(needed) != size:
+        size = len(needed)
+        for op in reversed(ops):
+            needed.update(_behind(op, needed))
+    return frozenset(needed)
+
+
+def _roots(op: Operation) -> Iterator[Value]:
+    if isinstance(op, (Load, Store, Atomic)):
+        yield from op.indices
+        yield from (v for v in (op.mask, getattr(op, "bases", None)) if v is not None)
+    elif isinstance(op, (Grid, Loop)):
+        yield from (*op.begins, *op.ends)
+        yield from op.steps if isinstance(op, Loop) else ()
+    elif isinstance(op, If):
+        yield op.condition
+    elif isinstance(op, While):
+        yield from (*op.condition.yielded, *op.init, *op.body.yielded)
+    elif isinstance(op, GroupBarrier):
+        yield from op.operand_values()
+
+
+def _behind(op: Operation, needed: set[Value]) -> Iterator[Value]:
+    """What the needed results of an op depend on."""
+    if isinstance(op, Loop):
+        states = zip(op.results, op.carried, op.init, op.body.yielded)
+        for state in states:
+            if not needed.isdisjoint(state):
+                yield from state
+    elif isinstance(op, If):
+        for result, first, second in zip(op.results, op.then.yielded, op.otherwise.yielded):
+            if result in needed:
+                yield from (first, second)
+    elif isinstance(op, (Store, Atomic)) and op.tensor in needed:
+        yield op.value
+    elif not needed.isdisjoint(op.results):
+        yield from op.operand_values()
+        for region in op.regions():
+            yield from region.yielded

@@ -112,8 +112,7 @@ class SliceAccess:
 
     @property
     def ranges(self) -> list[tuple[int, int | None, int]]:
-        """Of every tensor dimension: where it starts, along which axis of the tile it goes on, and
-        by what step."""
+        """Of every tensor dimension the start, the axis of the tile along it, and the step."""
         return self._terms
 
     @property

@@ -53,6 +53,11 @@ def unfold(summary: str, *parts: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
 
+def pre(text: str) -> str:
+    """Program text in lines of its own."""
+    return f"<pre>{escape(text)}</pre>"
+
+
 def pictures(*drawn: str | None) -> str:
     """Those pictures that there are, each of which scrolls where it would be too small to read."""
     return "\n".join(f'<div class="wide">{picture}</div>' for picture in drawn if picture)

@@ -18,8 +18,7 @@ from tilesmith.bench.report.pictures import (
     styles_of,
 )
 from tilesmith.bench.row import Cause, Owner
-from tilesmith.lab.drawing.bars import marks_between
-from tilesmith.lab.drawing.chart import standalone
+from tilesmith.lab.drawing.chart import marks_between, standalone
 from tilesmith.targets import parse_target
 
 

@@ -11,13 +11,8 @@ from tests.tune.report.searches import DEFAULT, failed, make_result, make_start,
 from tilesmith.lab.drawing.chart import standalone
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.listener import History, Progress
-from tilesmith.tune.pictures.search import (
-    best_so_far,
-    draw_predictions,
-    draw_search,
-    predicted_pairs,
-    search_title,
-)
+from tilesmith.tune.pictures.search import best_so_far, draw_predictions, draw_search
+from tilesmith.tune.report.page import course_of, predicted_pairs, search_title
 
 NUMBER = re.compile(r'(?<![\w-])(?:c?[xy][12]?|r)="([^"]+)"')
 
@@ -49,7 +44,7 @@ def checked(picture: str | None) -> str:
 
 
 def test_the_picture_of_a_search(history):
-    picture = checked(draw_search(history))
+    picture = checked(draw_search(course_of(history)))
     assert picture.count("<circle") == len(history.timed) + 1  # and one in the legend
     assert picture.count('class="cross"') == len(history.failed) + 1
     assert f"rejected ({len(history.failed)})" in picture
@@ -59,13 +54,13 @@ def test_the_picture_of_a_search(history):
 
 def test_marks_say_what_they_are(history):
     first = history.timed[0]
-    text = checked(draw_search(history))
+    text = checked(draw_search(course_of(history)))
     assert f"<title>{first.number}: " in text
     assert "Config(" in text
 
 
 def test_the_picture_of_predictions(history):
-    assert "rank correlation" in checked(draw_predictions(history))
+    assert "rank correlation" in checked(draw_predictions(predicted_pairs(history)))
 
 
 @pytest.mark.parametrize(
@@ -79,23 +74,23 @@ def test_the_picture_of_predictions(history):
     ids=["one", "failures only", "seven decades", "equal"],
 )
 def test_odd_searches_are_drawn_too(outcomes):
-    picture = checked(draw_search(history_of(outcomes)))
+    picture = checked(draw_search(course_of(history_of(outcomes))))
     # No legend without a mark.
     assert ("rejected" in picture) == any(o.time_ms == float("inf") for o in outcomes)
     assert ("one config" in picture) == any(o.time_ms < float("inf") for o in outcomes)
 
 
 def test_without_trials_there_is_no_picture():
-    assert draw_search(history_of([])) is None
-    assert draw_predictions(history_of([])) is None
+    assert draw_search(course_of(history_of([]))) is None
+    assert draw_predictions(predicted_pairs(history_of([]))) is None
 
 
 def test_two_predictions_are_no_picture():
-    assert draw_predictions(history_of([timed(DEFAULT, 0.5, 0.4)] * 2)) is None
+    assert draw_predictions(predicted_pairs(history_of([timed(DEFAULT, 0.5, 0.4)] * 2))) is None
 
 
 def test_the_line_of_the_best_falls_only(history):
-    places, bests = best_so_far(history)
+    places, bests = best_so_far(course_of(history))
     assert bests == sorted(bests, reverse=True)
     assert places == sorted(places)
     assert places[-1] == 120
@@ -104,7 +99,7 @@ def test_the_line_of_the_best_falls_only(history):
 
 def test_a_best_found_late_is_not_drawn_early():
     history = history_of([failed(DEFAULT, Verdict.HUNG, "x"), timed(DEFAULT, 2), timed(DEFAULT, 3)])
-    assert best_so_far(history) == ([2, 3], [2, 2])
+    assert best_so_far(course_of(history)) == ([2, 3], [2, 2])
 
 
 def test_pairs_need_a_prediction():

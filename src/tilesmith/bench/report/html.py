@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -13,7 +12,7 @@ from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.journal import Results
 from tilesmith.bench.report import pictures
 from tilesmith.bench.summary import disturbance_text, ending_text
-from tilesmith.bench.tables import Column, columns_for, speedup_text
+from tilesmith.bench.tables import Column, columns_for, paste_text, speedup_text
 from tilesmith.diagnostics.wording import first_line
 from tilesmith.lab import pages
 
@@ -88,7 +87,7 @@ def _reason_cell(reason: str) -> str:
     first = first_line(reason, 200)
     if first == reason.strip():
         return f'<td class="config">{escape(first)}</td>'
-    opened = pages.unfold(first, f"<pre>{escape(reason.strip())}</pre>")
+    opened = pages.unfold(first, pages.pre(reason.strip()))
     return f'<td class="config">{opened}</td>'
 
 
@@ -142,7 +141,7 @@ def _cells(item: row.Row, columns: Sequence[Column], most: float) -> list[str]:
     """The implementation, with its config behind it, and its numbers, or how it ended."""
     name = escape(item.implementation)
     if item.config:
-        name = pages.unfold(item.implementation, f"<pre>{escape(paste_text(item.config))}</pre>")
+        name = pages.unfold(item.implementation, pages.pre(paste_text(item.config)))
     if item.status is not row.Status.OK:
         style = "failed" if item.blame else "soft"
         span = f'<td class="{style}" colspan="{len(columns) + 1}">'
@@ -159,16 +158,6 @@ def _bar(item: row.Row, most: float) -> str:
         return ""
     kind = "bar good" if item.owner is row.Owner.OURS else "bar other"
     return f'<div class="{kind}" style="width:{BAR_PIXELS * speedup / most:.0f}px"></div>'
-
-
-def paste_text(config: str) -> str:
-    """A config under the name that it has for users.
-
-    Example:
-        >>> paste_text("Config(num_warps=4)")
-        'tilesmith.Config(num_warps=4)'
-    """
-    return re.sub(r"(?<![.\w])Config\(", "tilesmith.Config(", config)
 
 
 def _options(results: Results) -> str:

@@ -26,8 +26,16 @@ from tilesmith.bench.row import (
 )
 from tilesmith.bench.tables import COLUMNS, DISTURBED, speedup_text
 from tilesmith.diagnostics.wording import number_text
-from tilesmith.lab.drawing.bars import Bar, Group, draw_bars
-from tilesmith.lab.drawing.chart import SHAPES, Chart, Dots, Point, standalone
+from tilesmith.lab.drawing.chart import (
+    SHAPES,
+    Bar,
+    Chart,
+    Dots,
+    Group,
+    Point,
+    draw_bars,
+    standalone,
+)
 from tilesmith.lab.drawing.scale import Scale
 from tilesmith.schedule.model.estimates import Device
 from tilesmith.targets import parse_target

@@ -1,4 +1,4 @@
-"""``tilesmith explore module:kernel --args ... -o page.html``: a kernel from source to machine code."""
+"""``tilesmith explore module:kernel --args ... -o page.html``: from source to machine code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 
 from tilesmith.cli.flags import BoundFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
+from tilesmith.explore.costs import NotHereError, measure_ms
 from tilesmith.explore.explorer import explore as make_explorer
-from tilesmith.explore.measuring import NotHereError, measure_ms
 from tilesmith.schedule.config import Config
 
 

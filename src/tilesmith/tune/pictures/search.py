@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
-from math import inf, log10
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log10
 
 from tilesmith.diagnostics.wording import number_text
 from tilesmith.lab.drawing.chart import Chart, Dots
 from tilesmith.lab.drawing.scale import Scale
 from tilesmith.measure.ranks.correlation import rank_correlation
-from tilesmith.store.config_text import config_text
-from tilesmith.tune.listener import History, Trial
-from tilesmith.tune.result import roofline_text
 
 SQUARE = (560, 520)
 MAX_TIPS = 400
 """Trials that say which config they are; in long searches a tip has the time alone."""
 
 
-def draw_search(history: History) -> str | None:
+@dataclass(frozen=True)
+class Tried:
+    """One trial: its number, its time in milliseconds, and what is said of it."""
+
+    number: int
+    ms: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a search went; trials that were rejected have no time that counts."""
+
+    title: str
+    timed: Sequence[Tried]
+    rejected: Sequence[Tried]
+    levels: Sequence[tuple[str, float, str]]
+    """Times to compare with: their name and how they are drawn."""
+
+    @property
+    def num_tried(self) -> int:
+        """All trials."""
+        return len(self.timed) + len(self.rejected)
+
+
+def draw_search(course: Course) -> str | None:
     """Time against configs tried, with the best so far; None when nothing was tried."""
-    if not history.trials:
+    if not course.num_tried:
         return None
-    times = Scale(*_time_range(history), is_log=True)
-    tried = Scale(0, len(history.trials) * 1.02 + 0.5)
-    labels = ("configs tried", "time, ms (log scale)")
-    chart = Chart(search_title(history), tried, times, labels)
-    _draw_references(chart, history)
-    _draw_times(chart, history)
-    places = [(float(trial.number), times.high) for trial in history.failed]
-    tips = [f"{trial.number}: {trial.outcome.verdict.value}" for trial in history.failed]
-    label = f"rejected ({len(places)})"
-    chart.dots(Dots(places, "failure", label, tips, shape="cross"))
+    times = Scale(*_time_range(course), is_log=True)
+    tried = Scale(0, course.num_tried * 1.02 + 0.5)
+    chart = Chart(course.title, tried, times, ("configs tried", "time, ms (log scale)"))
+    for name, ms, style in course.levels:
+        chart.level(ms, style, f"{name}, {number_text(ms)} ms")
+    _draw_times(chart, course)
+    places = [(float(trial.number), times.high) for trial in course.rejected]
+    tips = [f"{trial.number}: {trial.words}" for trial in course.rejected]
+    chart.dots(Dots(places, "failure", f"rejected ({len(places)})", tips, shape="cross"))
     return chart.text()
 
 
-def draw_predictions(history: History) -> str | None:
+def draw_predictions(pairs: Sequence[tuple[float, float]]) -> str | None:
     """Measured against predicted times; None with fewer than three pairs."""
-    pairs = predicted_pairs(history)
     if len(pairs) < 3:
         return None
     scale = Scale.around([time for pair in pairs for time in pair], 1.3)
@@ -50,67 +72,37 @@ def draw_predictions(history: History) -> str | None:
     return chart.text()
 
 
-def best_so_far(history: History) -> tuple[list[int], list[float]]:
+def best_so_far(course: Course) -> tuple[list[int], list[float]]:
     """Where the best time changed, and what it was; the last point is the end of the search."""
     places: list[int] = []
     bests: list[float] = []
-    for trial in history.timed:
-        if not bests or trial.outcome.time_ms < bests[-1]:
+    for trial in course.timed:
+        if not bests or trial.ms < bests[-1]:
             places.append(trial.number)
-            bests.append(trial.outcome.time_ms)
-    return [*places, len(history.trials)], [*bests, *bests[-1:]]
+            bests.append(trial.ms)
+    return [*places, course.num_tried], [*bests, *bests[-1:]]
 
 
-def predicted_pairs(history: History) -> list[tuple[float, float]]:
-    """(predicted, measured) of every trial that has both."""
-    pairs = [(t.outcome.candidate.predicted_ms, t.outcome.time_ms) for t in history.timed]
-    return [(predicted, measured) for predicted, measured in pairs if predicted and predicted < inf]
-
-
-def _time_range(history: History) -> tuple[float, float]:
+def _time_range(course: Course) -> tuple[float, float]:
     """Room for all times and lines, and for the marks of failures above them."""
-    lines = [t for t in (history.default_ms, history.roofline_ms) if t]
-    times = [trial.outcome.time_ms for trial in history.timed] + lines or [1.0]
+    levels = [ms for _, ms, _ in course.levels]
+    times = [trial.ms for trial in course.timed] + levels or [1.0]
     margin = max(0.06 * log10(max(times) / min(times)), 0.02)
     return min(times) / 10**margin, max(times) * 10 ** (2.5 * margin)
 
 
-def _draw_times(chart: Chart, history: History) -> None:
-    timed = history.timed
-    if not timed:
+def _draw_times(chart: Chart, course: Course) -> None:
+    if not course.timed:
         return
-    points = [(float(trial.number), trial.outcome.time_ms) for trial in timed]
+    points = [(float(trial.number), trial.ms) for trial in course.timed]
     radius = 4.0 if len(points) < 50 else 3.0 if len(points) < 500 else 2.0
-    tips = [_tip(trial, len(timed)) for trial in timed]
+    tips = [f"{trial.number}: {number_text(trial.ms)} ms" for trial in course.timed]
+    if len(tips) <= MAX_TIPS:
+        tips = [f"{tip}, {trial.words}" for tip, trial in zip(tips, course.timed)]
     chart.dots(Dots(points, "trial", "one config", tips, radius))
-    places, bests = best_so_far(history)
+    places, bests = best_so_far(course)
     corners: list[tuple[float, float]] = []
     for place, best in zip(places, bests):
         corners += [(float(place), corners[-1][1])] if corners else []
         corners.append((float(place), best))
     chart.line(corners, "best", "best so far")
-
-
-def _tip(trial: Trial, count: int) -> str:
-    time = f"{trial.number}: {number_text(trial.outcome.time_ms)} ms"
-    return f"{time}, {config_text(trial.outcome.config)}" if count <= MAX_TIPS else time
-
-
-def _draw_references(chart: Chart, history: History) -> None:
-    """Lines at times to compare with."""
-    lines = (("default config", history.default_ms, "default"),
-             ("roofline", history.roofline_ms, "roof"))  # fmt: skip
-    for name, ms, style in lines:
-        if ms:
-            chart.level(ms, style, f"{name}, {number_text(ms)} ms")
-
-
-def search_title(history: History) -> str:
-    """What was searched where, and what came of it."""
-    start, result, roofline_ms = history.start, history.result, history.roofline_ms
-    name = f"{start.kernel} on {start.device}" if start else "search"
-    if result is None or not result.is_measured:
-        return name
-    is_told = roofline_ms and not result.is_unsteady
-    share = f", {roofline_text(roofline_ms, result.ms)}" if roofline_ms and is_told else ""
-    return f"{name}: {number_text(result.ms)} ms{share}"

@@ -23,7 +23,7 @@ from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
 from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
-from tilesmith.tune.pictures.search import draw_predictions, draw_search
+from tilesmith.tune.pictures.search import Course, Tried, draw_predictions, draw_search
 from tilesmith.tune.result import TuneResult, rejections, roofline_text
 
 NUM_BEST = 20
@@ -38,14 +38,14 @@ Timed = tuple[float, float, Outcome]
 def make_page(history: History) -> str:
     """The page, from what a search told."""
     kernel = history.start.kernel if history.start else "kernel"
-    predicted = pages.pictures(draw_predictions(history))
+    predicted = pages.pictures(draw_predictions(predicted_pairs(history)))
     narrow = f'<div class="narrow">{predicted}</div>' if predicted else ""
     return pages.document(
         f"Tuning {kernel}",
         (
             _heading(history),
             _result(history),
-            pages.section("The search", pages.pictures(draw_search(history))),
+            pages.section("The search", pages.pictures(draw_search(course_of(history)))),
             pages.section("Best configs", _best_table(history)),
             pages.section("Side by side", _finals(history)),
             pages.section("The winner in full", _winner(history)),
@@ -143,9 +143,7 @@ def _timed(history: History) -> Iterable[Timed]:
         seen.add(outcome.config)
 
 
-def _best_cells(
-    place: int, timed: Timed, resources: Sequence[str], history: History
-) -> list[str]:
+def _best_cells(place: int, timed: Timed, resources: Sequence[str], history: History) -> list[str]:
     ms, spread, outcome = timed
     numbers = [
         str(place),
@@ -157,7 +155,7 @@ def _best_cells(
     origin = "journal" if outcome.is_recalled else outcome.candidate.origin
     cells = [pages.cell(number, "number") for number in numbers]
     code = _code(history, outcome.config) if place <= NUM_CODES else ""
-    parts = [f"<pre>{escape(text)}</pre>" for text in (repr(outcome.config), code) if text]
+    parts = [pages.pre(text) for text in (repr(outcome.config), code) if text]
     shown = pages.unfold(config_text(outcome.config), *parts)
     return [*cells, pages.cell(origin), f'<td class="config code">{shown}</td>']
 
@@ -273,8 +271,8 @@ def write_report(history: History, prefix: Path) -> list[Path]:
     """Write what can be written; the paths of what was."""
     jobs: dict[str, Callable[[], str | None]] = {
         ".html": lambda: make_page(history),
-        ".svg": lambda: draw_search(history),
-        ".predicted.svg": lambda: draw_predictions(history),
+        ".svg": lambda: draw_search(course_of(history)),
+        ".predicted.svg": lambda: draw_predictions(predicted_pairs(history)),
     }
     written: list[Path] = []
     for suffix, make in jobs.items():
@@ -289,3 +287,32 @@ def write_report(history: History, prefix: Path) -> list[Path]:
         except OSError as error:
             logging.getLogger(LOGGER_NAME).warning("%s is not written: %s", path, error)
     return written
+
+
+def course_of(history: History) -> Course:
+    """What the picture of a search is made of."""
+    levels = (("default config", history.default_ms, "default"),
+              ("roofline", history.roofline_ms, "roof"))  # fmt: skip
+    return Course(
+        search_title(history),
+        [Tried(t.number, t.outcome.time_ms, config_text(t.outcome.config)) for t in history.timed],
+        [Tried(t.number, inf, t.outcome.verdict.value) for t in history.failed],
+        [(name, ms, style) for name, ms, style in levels if ms],
+    )
+
+
+def predicted_pairs(history: History) -> list[tuple[float, float]]:
+    """(predicted, measured) of every trial that has both."""
+    pairs = [(t.outcome.candidate.predicted_ms, t.outcome.time_ms) for t in history.timed]
+    return [(predicted, measured) for predicted, measured in pairs if predicted and predicted < inf]
+
+
+def search_title(history: History) -> str:
+    """What was searched where, and what came of it."""
+    start, result, roofline_ms = history.start, history.result, history.roofline_ms
+    name = f"{start.kernel} on {start.device}" if start else "search"
+    if result is None or not result.is_measured:
+        return name
+    is_told = roofline_ms and not result.is_unsteady
+    share = f", {roofline_text(roofline_ms, result.ms)}" if roofline_ms and is_told else ""
+    return f"{name}: {number_text(result.ms)} ms{share}"
