@@ -50,6 +50,7 @@ NEW_ROOMS = (
     "tilesmith/backends/cpu/planning/closures",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",
+    "tilesmith/backends/cpu/line_marks",
     "tilesmith/cli/dispatch",
     "tilesmith/cli/export",
     "tilesmith/cli/scoreboard",

@@ -7,6 +7,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis/shared_rows": (3, 422),
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
+    "tilesmith/backends/cpu/line_marks": (2, 75),
     "tilesmith/backends/cpu/planning/closures": (2, 94),
     "tilesmith/backends/cpu/planning/single_positions": (2, 241),
     "tilesmith/backends/cpu/positions": (3, 396),

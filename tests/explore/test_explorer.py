@@ -50,6 +50,26 @@ def test_lines_and_places_agree_in_number(data):
         assert max(column["places"]) < len(data["places"])
 
 
+def instructions(lines: list[str]) -> list[str]:
+    shown = (line.strip() for line in lines if line[:1].isspace())
+    return [re.sub(r"\s+", " ", line) for line in shown if line and line[0] != "."]
+
+
+def test_assembly_is_that_of_code_that_runs_and_leads_to_lines(bound, data):
+    (assembly,) = data["views"][0]["machine"]
+    lines = assembly["text"].split("\n")
+    assert instructions(lines) == instructions(bound.to_code(form="asm").split("\n"))
+    placed = zip(lines, assembly["places"])
+    linked = [data["places"][place] for line, place in placed if "vmaxps" in line or "max" in line]
+    texts = data["source"]["text"].split("\n")
+    assert linked
+    assert any("softmax(" in texts[row] for rows in linked for row in rows)
+
+
+def test_the_text_of_code_that_runs_has_no_marks(bound):
+    assert "; mark" not in bound.to_code(form="llvm")
+
+
 def test_the_page_stands_alone(bound):
     html = bound.explore().html
     assert not re.search(r"""(src|href)=["'](?!#)""", html)

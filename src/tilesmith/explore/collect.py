@@ -14,9 +14,9 @@ from tilesmith.compiler.pipeline import EMIT, SCHEDULED, StageResult, watch_stag
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.dtypes import DType
 from tilesmith.explore.costs import costs_of, limits_of, ranked_of
-from tilesmith.explore.machine_code import MachineCode, make_machine_code
+from tilesmith.explore.machine_code import MachineCode, make_assembly, make_machine_code
 from tilesmith.explore.nest import Nest
-from tilesmith.explore.origins import Source, column_of_code, column_of_ir
+from tilesmith.explore.origins import Column, Source, column_of_code, column_of_ir
 from tilesmith.explore.reuse import StepBytes, count_reuse
 from tilesmith.explore.tiles import Limit, Picture, Step, record_tiles
 from tilesmith.interpreter.observers import TimeLimitError
@@ -66,7 +66,7 @@ def _view(bound: BoundKernel, subject: Subject, source: Source) -> dict[str, Any
     keys = bound.config_spec.of(config)[0].supported_keys
     choices = {k: v for k, v in config.items() if k in keys and not isinstance(v, list) and v}
     nest = Nest(final.function, known(final.schedule), sizes, source, choices)
-    machine = _machine_code(artifact, emitted, sizes)
+    machine = _machine_code(final, emitted, sizes, source)
     forms = bound.definition.backends.of(bound.target).forms
     return {
         "label": subject.label,
@@ -111,9 +111,14 @@ def _stages(results: Sequence[StageResult], source: Source) -> Any:
             yield {"stage": result.stage.name, "name": name, "reason": reasons[name], **column}
 
 
-def _machine_code(artifact: Any, emitted: Any, sizes: Mapping[str, int]) -> MachineCode:
+def _machine_code(
+    state: Lowering, emitted: Column, sizes: Mapping[str, int], source: Source
+) -> MachineCode:
     """A toolchain may refuse code; the page then says so."""
+    artifact = known(state.artifact)
     try:
+        if artifact.llvm:
+            return make_assembly(state.function, known(state.schedule), artifact, source)
         return make_machine_code(artifact, emitted, sizes)
     except (BaseError, RuntimeError, ValueError) as error:
         return MachineCode({}, notes=(f"no machine code: {error}".strip().split("\n")[0],))

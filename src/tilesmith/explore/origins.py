@@ -202,6 +202,24 @@ def column_of_sass(text: str, emitted: Column) -> Column:
     return _machine_column(lines, rows, emitted)
 
 
+def column_of_assembly(text: str, marks: Sequence[int]) -> Column:
+    """Assembly without debug sections; line N + 1 of a ``.loc`` is the place of mark N."""
+    lines: list[str] = []
+    places: list[int] = []
+    place = NOWHERE
+    for line in text.split("\n"):
+        words = line.split()
+        if words[:1] == [".section"] and words[1].startswith(".debug"):
+            break
+        if words[:1] == [".loc"]:
+            number = int(words[2])
+            place = marks[number - 1] if number else NOWHERE
+        elif words and not words[0].startswith((".file", ".Ltmp", ".Lfunc")):
+            lines.append(line.replace("\t", "  "))
+            places.append(place if line.startswith("\t") and words[0][0] != "." else NOWHERE)
+    return Column(lines, places)
+
+
 def _machine_column(lines: list[str], rows: list[int], emitted: Column) -> Column:
     places = [NOWHERE if row == NOWHERE else emitted.places[row] for row in rows]
     return Column(lines, places, rows)

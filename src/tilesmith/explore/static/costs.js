@@ -77,7 +77,8 @@ function roofline() {
     svg("circle", { cx: x(intensity), cy: y(rate), r: 5 }),
     svg("text", { x: x(intensity) + (i % 2 ? -9 : 9), y: y(rate) + 4, "text-anchor": i % 2 ? "end" : "start" }, name),
     svg("title", {}, `${name}: ${rateText(rate * 1e9, "op/s")}`)));
-  const memoryText = svg("text", { class: "rooftext", x: x(left) + 6, y: y(left * memory) - 8 }, `memory: ${rateText(memory * 1e9, "B/s")}`);
+  const middle = Math.sqrt(left * corner);
+  const memoryText = svg("text", { class: "rooftext", x: x(middle) + 10, y: y(middle * memory) + 14 }, `memory: ${rateText(memory * 1e9, "B/s")}`);
   return el("figure", { class: "chart" }, el("figcaption", {}, `Roofline of ${device}: operations for each byte that has to move, and operations each second`),
     svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "roofline" }, marks, slope, roof, memoryText, drawn,
       svg("text", { x: (width + margin.left) / 2, y: height - 6, "text-anchor": "middle" }, "operations for each byte")));

@@ -132,6 +132,7 @@ class TensorPicture {
     this.owner = owner;
     this.tensor = tensor;
     this.accesses = new Set(owner.tiles.accesses.flatMap((access, i) => (access.tensor === tensor.name ? [i] : [])));
+    this.isWritten = [...this.accesses].some((i) => owner.tiles.accesses[i].kind !== "load");
     this.rank = tensor.shape.length;
     const [rows, cols] = [this.rank > 1 ? tensor.shape[this.rank - 2] : 1, this.rank ? tensor.shape[this.rank - 1] : 1];
     Object.assign(this, { rows, cols });
@@ -171,8 +172,11 @@ class TensorPicture {
     context.fillStyle = colour("--tile-own");
     for (const box of this.boxes(program, 0, step - 1)) this.paint(context, box, lead);
     context.globalAlpha = 1;
+    context.strokeStyle = colour("--tile-now");
+    // Of a result, what the program will write; of an operand that would be all of a row or column.
+    if (this.isWritten) for (const box of own) this.paint(context, box, lead, "outline");
     context.fillStyle = colour("--tile-now");
-    for (const box of now) this.paint(context, box, lead, true);
+    for (const box of now) this.paint(context, box, lead, "bold");
     context.strokeStyle = colour("--line");
     context.strokeRect(0.5, 0.5, this.width - 1, this.height - 1);
     this.describe(lead, now);
@@ -181,7 +185,7 @@ class TensorPicture {
   // Of what is written: every program's part, the darker the later; of what is read: a veil.
   others(context, lead, colour) {
     const { programs } = this.owner.tiles;
-    const isWritten = [...this.accesses].some((i) => this.owner.tiles.accesses[i].kind !== "load");
+    const { isWritten } = this;
     context.fillStyle = colour(isWritten ? "--tile-order" : "--tile-own");
     const seen = new Set();
     programs.forEach((program, place) => {
@@ -205,24 +209,24 @@ class TensorPicture {
     return place < 0 ? [0, 1] : [box[2 + 2 * place], box[3 + 2 * place]];
   }
 
-  paint(context, box, lead, isBold) {
+  paint(context, box, lead, how) {
     const isHere = (lead || []).every((index, i) => box[2 + 2 * i] <= index && index < box[2 + 2 * i] + box[3 + 2 * i]);
     if (!isHere) return;
     const [row, rows] = this.range(box, 2);
     const [col, cols] = this.range(box, 1);
-    const least = isBold ? 3 : 1;
+    const least = how ? 3 : 1;
     const width = Math.max(least, (this.width * cols) / this.cols);
     const height = Math.max(least, (this.height * rows) / this.rows);
     const x = Math.min(this.width - width, (this.width * col) / this.cols);
     const y = Math.min(this.height - height, (this.height * row) / this.rows);
-    context.fillRect(x, y, width - (width > 6 ? 0.7 : 0), height - (height > 6 ? 0.7 : 0));
+    if (how === "outline") context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
+    else context.fillRect(x, y, width - (width > 6 ? 0.7 : 0), height - (height > 6 ? 0.7 : 0));
   }
 
   describe(lead, now) {
     const { name, shape, dtype, bytes } = this.tensor;
     const part = lead && lead.length ? `[${lead.join(", ")}, :, :]` : "";
-    const kinds = [...this.accesses].map((i) => this.owner.tiles.accesses[i].kind);
-    const isWritten = kinds.some((kind) => kind !== "load");
+    const { isWritten } = this;
     const moved = sum(now, (box) => box[1] * bytes);
     this.caption.replaceChildren(el("b", {}, `${name}${part}`), ` ${shape.join("×")} ${dtype}`, el("br"),
       el("span", { class: "soft" }, now.length ? `${bytesText(moved)} ${isWritten ? "written" : "read"} in this step` : "not in this step"));
