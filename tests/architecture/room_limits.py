@@ -35,7 +35,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/diagnostics/operators": (2, 68),
     "tilesmith/disk": (4, 296),
     "tilesmith/dispatch": (6, 629),
-    "tilesmith/explore": (9, 1_400),
+    "tilesmith/explore": (9, 1_477),
     "tilesmith/export": (5, 1_129),
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/host_calls": (2, 277),
@@ -75,13 +75,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 98_900,
-    "files in src": 563,
+    "lines in src": 99_054,
+    "files in src": 565,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 83,
+    "modules with one importer": 81,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }
