@@ -1,62 +1,40 @@
-"""Pages of reports in a real browser: they are laid out, fit, show their pictures and text."""
+"""Pages of reports in a real browser: they are laid out, fit, show pictures, sort and filter."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.bench.made_up_page import made_up_page
 from tests.bench.scoreboard.test_board import full_board
+from tests.browser import BROWSER, Browser
 from tests.tune.report.searches import tell
 from tilesmith.bench.scoreboard.page import make_page
 from tilesmith.tune.listener import History
 from tilesmith.tune.report.page import write_report
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
-WIDTH, HEIGHT, NARROW = 1200, 1600, 500
+WIDTHS = (1200, 800, 420)
 PAPER, DARK_PAPER = (255, 255, 255), (0x14, 0x18, 0x1D)
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no chromium")
 
 
-def browse(page: Path, *flags: str) -> str:
-    """What the browser prints, with a profile of its own."""
-    profile = f"--user-data-dir={page.parent / 'profile'}"
-    command = [str(BROWSER), *FLAGS, profile, *flags, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    made = Browser()
+    yield made
+    made.close()
 
 
-def pixels_of(page: Path, *flags: str):
-    """A screenshot, as rows of pixels."""
-    image = pytest.importorskip("PIL.Image")
-    shot = page.with_suffix(".shot.png")
-    browse(page, f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={shot}", *flags)
-    with image.open(shot) as opened:
-        assert opened.size == (WIDTH, HEIGHT)
-        return opened.convert("RGB").copy()
-
-
-@pytest.fixture(scope="module", params=["benchmark", "search"])
+@pytest.fixture(scope="module", params=["benchmark", "search", "scoreboard"])
 def page(request, tmp_path_factory) -> Path:
-    pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("page")
     if request.param == "benchmark":
         (folder / "page.html").write_text(made_up_page())
+    elif request.param == "scoreboard":
+        (folder / "page.html").write_text(make_page(full_board(), "Scoreboard"))
     else:
         history = History()
         tell(history)
@@ -64,60 +42,90 @@ def page(request, tmp_path_factory) -> Path:
     return folder / "page.html"
 
 
-def measured(page: Path, width: int = WIDTH) -> str:
-    """The page after a script that is no part of it has looked at its layout."""
-    script = (
-        "<script>window.onload = () => {"
-        "const images = [...document.images].map(i => i.complete && i.naturalWidth > 600);"
-        "const wide = document.documentElement.scrollWidth - window.innerWidth;"
-        "document.title = `${images.length} ${images.every(x => x)} ${wide}`;"
-        "};</script></body>"
-    )
-    copy = page.with_name("measured.html")
-    copy.write_text(page.read_text().replace("</body>", script))
-    return browse(copy, "--dump-dom", f"--window-size={width},{HEIGHT}")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_is_wider_than_the_window(browser: Browser, page: Path, width: int):
+    browser.open(page, width)
+    assert browser.run("document.documentElement.scrollWidth - innerWidth") <= 0
+    sizes = browser.run("[...document.querySelectorAll('svg')].map(s => s.clientWidth)")
+    # Pictures scroll rather than get too small to read.
+    assert all(500 < size <= max(width, 640) for size in sizes)
+    assert browser.errors == []
 
 
-def test_text_is_there_and_pictures_load_and_nothing_is_wider_than_the_window(page):
-    dom = measured(page)
+def test_text_is_there(browser: Browser, page: Path):
+    browser.open(page)
+    text = browser.run("document.body.innerText")
     expected = {
-        True: ("<h1>Benchmark on NVIDIA H200</h1>", "ours failed", "needs 150 GiB", "of 10"),
-        False: ("<h1>softmax</h1>", "To pin this config", "The winner in full"),
+        "Benchmark": ("Benchmark on NVIDIA H200", "ours failed", "needs 150 GiB", "of 10"),
+        "Tuning": ("softmax", "To pin this config", "The winner in full"),
+        "Scoreboard": ("RuntimeError: <no> & | no",),
     }
-    assert [text for text in expected["Benchmark" in dom] if text not in dom] == []
-    title = dom.partition("<title>")[2].partition("</title>")[0]
-    num_images, are_loaded, excess = title.split()
-    assert int(num_images) >= 2
-    assert are_loaded == "true"
-    assert int(excess) <= 0
+    title = browser.run("document.title").split()[0]
+    assert [words for words in expected[title] if words not in text] == []
 
 
-@pytest.mark.parametrize("width", [WIDTH, NARROW])
-def test_the_scoreboard_fits_a_narrow_window_too(width: int, tmp_path: Path):
-    page = tmp_path / "board.html"
-    page.write_text(make_page(full_board(), "Scoreboard"))
-    dom = measured(page, width)
-    assert "RuntimeError: &lt;no&gt; &amp; | no" in dom
-    excess = dom.partition("<title>")[2].partition("</title>")[0].split()[-1]
-    assert int(excess) <= 0
+def test_words_in_pictures_do_not_cover_each_other(browser: Browser, page: Path):
+    """Of each picture: titles, legends and labels of the axes."""
+    browser.open(page)
+    overlaps = browser.run(
+        "[...document.querySelectorAll('svg')].flatMap(svg => {"
+        " const texts = [...svg.querySelectorAll('text')].map(t => [t, t.getBoundingClientRect()]);"
+        " return texts.flatMap(([t, a], i) => texts.slice(i + 1).filter(([u, b]) =>"
+        "   a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4"
+        "   && b.top < a.bottom - 4).map(([u]) => t.textContent + ' | ' + u.textContent)); })"
+    )
+    assert overlaps == []
 
 
-def test_the_screenshot_is_not_blank(page):
-    shot = pixels_of(page)
+def test_headings_sort_and_words_filter(browser: Browser, page: Path):
+    browser.open(page)
+    numbers = (
+        "[...document.querySelectorAll('table.sortable')[0].tBodies[0].rows].filter(r => !r.hidden)"
+        ".map(r => r.cells[COLUMN] ? parseFloat(r.cells[COLUMN].textContent) : NaN)"
+        ".filter(n => !isNaN(n))"
+    )
+    column = browser.run(
+        "[...document.querySelectorAll('table.sortable')[0].querySelectorAll('th')]"
+        ".findIndex(h => h.classList.contains('number') && h.textContent.includes('ms'))"
+    )
+    head = f"table.sortable th:nth-child({column + 1})"
+    numbers = numbers.replace("COLUMN", str(column))
+    browser.click(head)
+    rising = browser.run(numbers)
+    assert len(set(rising)) > 1
+    assert rising == sorted(rising)
+    browser.run(f"document.querySelector({head!r}).focus()")
+    browser.press("Enter")
+    assert browser.run(numbers) == rising[::-1]
+    if not browser.run("document.querySelectorAll('input.filter').length"):
+        return  # of few rows
+    browser.run(
+        "(() => { const f = document.querySelector('input.filter');"
+        "f.value = 'no such words'; f.dispatchEvent(new Event('input')); })()"
+    )
+    assert browser.run(numbers) == []
+
+
+def test_a_row_unfolds(browser: Browser, page: Path):
+    browser.open(page)
+    if not browser.run("document.querySelectorAll('td details').length"):
+        pytest.skip("no row has more to show")
+    tall = "document.querySelector('td details').getBoundingClientRect().height"
+    before = browser.run(tall)
+    browser.click("td details summary")
+    assert browser.run(tall) > before + 10
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_the_theme_is_the_readers(browser: Browser, page: Path, is_dark: bool):
+    image = pytest.importorskip("PIL.Image")
+    browser.open(page, 1200, 1600, is_dark=is_dark)
+    browser.shoot(page.with_suffix(".png"))
+    with image.open(page.with_suffix(".png")) as opened:
+        shot = opened.convert("RGB")
     colours = {colour: count for count, colour in shot.getcolors(1 << 24)}
-    total = WIDTH * HEIGHT
-    assert 0.5 * total < colours[PAPER] < 0.97 * total
-    assert len(colours) > 200
-    # Something is drawn in every quarter of the height.
-    for top in range(0, HEIGHT, HEIGHT // 4):
-        band = shot.crop((0, top, WIDTH, top + HEIGHT // 4))
-        assert len(band.getcolors(1 << 24)) > 20
-    # The margins stay empty.
-    assert shot.crop((0, 0, 40, HEIGHT)).getcolors(1 << 24) == [(40 * HEIGHT, PAPER)]
-
-
-def test_the_dark_theme_is_dark(page):
-    shot = pixels_of(page, "--force-dark-mode", "--blink-settings=preferredColorScheme=0")
-    colours = {colour: count for count, colour in shot.getcolors(1 << 24)}
-    assert colours.get(DARK_PAPER, 0) > 0.5 * WIDTH * HEIGHT
-    assert colours.get(PAPER, 0) < 0.05 * WIDTH * HEIGHT
+    mine, other = (DARK_PAPER, PAPER) if is_dark else (PAPER, DARK_PAPER)
+    total = shot.width * shot.height
+    assert 0.5 * total < colours[mine] < 0.98 * total
+    assert colours.get(other, 0) < 0.05 * total
+    assert len(colours) > 100

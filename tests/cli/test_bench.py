@@ -248,10 +248,10 @@ def test_launch_costs_refuse_what_they_do_not_look_at(runs):
 def test_a_page_and_pictures_are_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "rows.jsonl", [make_row()])
-    done = run("bench", "--from", "rows.jsonl", "--html", "a.html", "--png", "p", "--quiet")
+    done = run("bench", "--from", "rows.jsonl", "--html", "a.html", "--svg", "p", "--quiet")
     assert done.exit_code == 0, done.stderr
-    assert "<img" in Path("a.html").read_text()
-    assert sorted(path.name for path in Path("p").iterdir())[0] == "roofline.png"
+    assert "<svg" in Path("a.html").read_text()
+    assert sorted(path.name for path in Path("p").iterdir())[0] == "roofline.svg"
 
 
 def test_a_report_that_cannot_be_written_is_a_message(tmp_path):

@@ -140,8 +140,8 @@ def test_numbers_that_cannot_be_are_no_traceback(tmp_path: Path) -> None:
         make_row(input_label="[bold]", operator="../x", environment={"load": "high"}),
     ]
     path = str(write(tmp_path / "rows.jsonl", odd))
-    assert run("bench", "--from", path, "--png", str(tmp_path / "p")).exit_code == 0
-    assert (tmp_path / "p" / "speedups-.._x.png").exists()
+    assert run("bench", "--from", path, "--svg", str(tmp_path / "p")).exit_code == 0
+    assert (tmp_path / "p" / "speedups-.._x.svg").exists()
     done = run("compare", path, path, "--all", "--json")
     assert [change["kind"] for change in json.loads(done.stdout)["changes"]] == ["within noise"] * 3
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -190,3 +191,13 @@ def _of_inputs(rows: Sequence[Row], options: Options) -> list[Row]:
         there = [number for number in dict.fromkeys(ids) if number in there]
     kept = there[: options.num_inputs]
     return [row for row in rows if row.input_id in kept]
+
+
+def paste_text(config: str) -> str:
+    """A config under the name that it has for users.
+
+    Example:
+        >>> paste_text("Config(num_warps=4)")
+        'tilesmith.Config(num_warps=4)'
+    """
+    return re.sub(r"(?<![.\w])Config\(", "tilesmith.Config(", config)

@@ -18,7 +18,8 @@ from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, make_command_adder
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.kernel import Kernel
-from tilesmith.lab.pages import LIGHT, PictureError, Theme, finish, new_figure
+from tilesmith.lab.drawing.chart import Chart, Dots, standalone
+from tilesmith.lab.drawing.scale import Scale
 from tilesmith.numerics.doctor import findings
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.diagnosed_call import ReferenceFormError
@@ -27,10 +28,8 @@ from tilesmith.numerics.doctor.host_run import compiled
 from tilesmith.numerics.doctor.report import Diagnosis
 
 EAGER, COMPILE = "eager", "compile"
-SIZE = (9.0, 5.0)
 HALF_AN_ULP = -1
-COLUMNS = 4
-GROUP_WIDTH = 0.84
+NUM_COLOURS = 8
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class AccuracyFlags(KernelFlags):
     programs: Annotated[
         int, typer.Option(help="programs to interpret; 0: what is affordable", min=0)
     ] = 0
-    png: Annotated[Path | None, typer.Option(help="write a picture of the errors here")] = None
+    svg: Annotated[Path | None, typer.Option(help="write a picture of the errors here")] = None
     json: Annotated[Path | None, typer.Option(help="write everything found here")] = None
 
     def options(self) -> findings.DiagnoseOptions:
@@ -77,14 +76,14 @@ def accuracy(flags: AccuracyFlags) -> int:
         raise UsageError(f"--reference: {error}") from None
     show(str(diagnosis))
     try:
-        for path in filter(None, (flags.json, flags.png)):
+        for path in filter(None, (flags.json, flags.svg)):
             path.parent.mkdir(parents=True, exist_ok=True)
         if flags.json is not None:
             flags.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
-        if flags.png is not None:
-            flags.png.write_bytes(_picture(diagnosis))
+        if flags.svg is not None:
+            flags.svg.write_bytes(_picture(diagnosis))
     except OSError as error:
-        names = ", ".join(map(str, filter(None, (flags.json, flags.png))))
+        names = ", ".join(map(str, filter(None, (flags.json, flags.svg))))
         place = error.filename or names
         raise UsageError(f"{place} cannot be written: {error.strerror}") from None
     return 0 if is_kernel_right(diagnosis) else KERNEL_ERROR
@@ -133,43 +132,38 @@ def find_eager(kernel: Kernel, asked: str = EAGER) -> Callable[..., Any]:
 
 
 def _picture(diagnosis: Diagnosis) -> bytes:
-    try:
-        picture = draw_errors(diagnosis.statistics, diagnosis.examination.subject.name)
-    except PictureError as error:
-        raise UsageError(f"--png: {error}") from None
+    picture = draw_errors(diagnosis.statistics, diagnosis.examination.subject.name)
     if picture is None:
-        raise UsageError("--png: there are no errors to draw, as there is no reference")
-    return picture
+        raise UsageError("--svg: there are no errors to draw, as there is no reference")
+    return standalone(picture)
 
 
-def draw_errors(
-    statistics: Sequence[findings.ErrorStatistics], title: str, theme: Theme = LIGHT
-) -> bytes | None:
-    """Bars for each output and implementation; None without any."""
+def draw_errors(statistics: Sequence[findings.ErrorStatistics], title: str) -> str | None:
+    """A line for each output and implementation; None without any."""
     drawn = sorted((s for s in statistics if s.histogram), key=lambda item: item.output)
     if not drawn:
         return None
-    figure, axes = new_figure(SIZE, theme)
-    for number in range(len(drawn)):
-        _draw(axes, drawn, number, theme)
     last = max(bucket for item in drawn for bucket in item.histogram)
-    axes.axvline(HALF_AN_ULP + 0.5, c=theme.roofline, lw=1.3, ls="--", label="rounding alone")
-    axes.set_yscale("log")
-    buckets = range(LOWEST, last + 1)
-    axes.set_xticks(buckets, ["NaN" if b == WRONG else power_text(b) for b in buckets])
-    axes.set_xlabel("error in ulp of the result's type, up to")
-    axes.set_ylabel("share of elements (log scale)")
-    return finish(figure, f"{title}: errors against fp64", theme, gap=4, num_columns=COLUMNS)
+    names = {float(b): "NaN" if b == WRONG else power_text(b) for b in range(LOWEST, last + 1)}
+    shares = [_shares(item) for item in drawn]
+    least = min(share for found in shares for _, share in found)
+    heights = Scale(least / 2, 1.5, is_log=True)
+    labels = ("error in ulp of the result's type, up to", "share of elements (log scale)")
+    across = Scale(LOWEST - 0.5, last + 0.5)
+    chart = Chart(f"{title}: errors against fp64", across, heights, labels, names=names)
+    rounding = HALF_AN_ULP + 0.5
+    chart.line([(rounding, heights.low), (rounding, 1.5)], "roof dashed", "rounding alone")
+    for number, (item, found) in enumerate(zip(drawn, shares)):
+        tips = [f"{names[bucket]}: {share:.3g}" for bucket, share in found]
+        style = f"series{number % NUM_COLOURS}"
+        chart.line(found, style)
+        chart.dots(Dots(found, style, f"{item.output}, {item.implementation}", tips))
+    return chart.text()
 
 
-def _draw(axes: Any, drawn: Sequence[findings.ErrorStatistics], number: int, theme: Theme) -> None:
-    """Side by side with the others: equal errors must not hide each other."""
-    item, width = drawn[number], GROUP_WIDTH / len(drawn)
+def _shares(item: findings.ErrorStatistics) -> list[tuple[float, float]]:
     total = sum(item.histogram.values())
-    places = [bucket + (number + 0.5) * width - GROUP_WIDTH / 2 for bucket in item.histogram]
-    shares = [count / total for count in item.histogram.values()]
-    color = theme.series[number % len(theme.series)]
-    axes.bar(places, shares, width, color=color, label=f"{item.output}, {item.implementation}")
+    return [(float(b), count / total) for b, count in sorted(item.histogram.items()) if count]
 
 
 add_to = make_command_adder(accuracy=accuracy)

@@ -35,11 +35,10 @@ from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
 from tilesmith.cli.scoreboard.command import Run, run_scoreboard
 from tilesmith.diagnostics.wording import counted
-from tilesmith.lab.pages import PictureError
 
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
-SHOWN = ("metrics", "csv", "json", "html", "png", "quiet")
+SHOWN = ("metrics", "csv", "json", "html", "svg", "quiet")
 CHOOSING = ("kernels", "shard", "num_inputs", "input_ids", "only", "dtype", "device")
 USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN, "scoreboard")}
 """What each way not to run anything looks at."""
@@ -59,7 +58,7 @@ class BenchFlags(Options):
     csv: Annotated[Path | None, typer.Option(help="write rows as CSV")] = None
     json: Annotated[Path | None, typer.Option(help="write rows and averages as JSON")] = None
     html: Annotated[Path | None, typer.Option(help="write one page with pictures")] = None
-    png: Annotated[Path | None, typer.Option(help="folder to write the pictures to")] = None
+    svg: Annotated[Path | None, typer.Option(help="folder to write the pictures to")] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="nothing but failures to write")] = False
     launch: Annotated[
         bool, typer.Option("--launch", help="time calls on the host instead: what a launch costs")
@@ -181,9 +180,9 @@ def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
         if flags.html is not None:
             write_page(results, flags.html)
             written.append(flags.html)
-        if flags.png is not None:
-            written += write_pictures(results, flags.png)
-    except (OSError, PictureError, ValueError, ArithmeticError) as error:
+        if flags.svg is not None:
+            written += write_pictures(results, flags.svg)
+    except (OSError, ValueError, ArithmeticError) as error:
         again = f"; the rows are in {rows_path}, and --from makes reports of them"
         raise UsageError(
             f"a report cannot be written: {error}{again if rows_path else ''}"

@@ -64,11 +64,11 @@ def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:
         stage = result.stage
         yield f"\n== {stage.name}: {stage.reason}"
         reasons = {step.name: step.reason for step in reversed(stage.passes)}
-        yield from (f"  {name}: {reasons[name]}" for name in dict.fromkeys(result.changed_by))
-        if result.source:
-            yield result.source
-        elif result.changed_by or stage is TRACE:
-            yield print_function(result.function)
+        yield from (f"  {name}: {reasons[name]}" for name in dict(result.changes))
+        if result.state.artifact is not None:
+            yield result.state.artifact.readable
+        elif result.changes or stage is TRACE:
+            yield print_function(result.state.function)
         else:
             yield "  nothing changed"
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "record": ("dispatch.command", "Run a script, and write what its kernels are called with."),
     "facts": ("explain", "What a kernel multiplies, reduces and moves, in its own names."),
     "explain": ("explain", "Which config a kernel gets without a search, and why."),
+    "explore": ("explore.command", "Write a page about a kernel, from source to machine code."),
     "accuracy": ("accuracy", "Which of several results is wrong, and why."),
     "bench": ("bench", "Run kernels against eager, torch.compile and others."),
     "compare": ("compare", "Say what got faster or slower beyond noise."),

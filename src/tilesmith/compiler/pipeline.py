@@ -60,7 +60,8 @@ def _check_products(state: Lowering) -> Lowering:
 def _split_rows(state: Lowering) -> Lowering:
     """As the config's ``structure`` says; the function as it is where that is not certain."""
     name = state.config.get(STRUCTURE_KEY)
-    split = split_rows(state.function, Form(name)) if name else None
+    is_form = name in {form.value for form in Form}  # there are structures of backends, too
+    split = split_rows(state.function, Form(name)) if is_form else None
     return state if split is None else replace(state, function=split)
 
 
@@ -271,22 +272,21 @@ class StageResult:
     """What one stage has made of a function, for readers."""
 
     stage: Stage
-    changed_by: tuple[str, ...]
-    """The passes that changed the function, in order."""
-    function: Function
-    source: str = ""
-    """The emitted code, after the last stage."""
+    changes: tuple[tuple[str, Function], ...]
+    """The passes that changed the function, in order, and what each has made of it."""
+    state: Lowering
+    """After the stage; with the emitted code after the last one."""
 
 
 def watch_stages(
     traced: Function, spec: ConfigSpec, config: Config, settings: Settings, backend: Backend
 ) -> Iterator[StageResult]:
     """Every stage once more, from a traced function to the code of one config of ``spec``."""
-    changes: list[str] = []
+    changes: list[tuple[str, Function]] = []
 
     def note(stage: Stage, step: Pass, before: Function, after: Function) -> None:
         if after is not before:
-            changes.append(step.name)
+            changes.append((step.name, after))
 
     def run(stage: Stage, state: Lowering) -> Lowering:
         changes.clear()
@@ -296,10 +296,9 @@ def watch_stages(
     state = Lowering(traced, settings, silent, config=spec.normalize(config))
     for stage in (TRACE, STANDARD, STRUCTURE):
         state = run(stage, state)
-        yield StageResult(stage, tuple(changes), state.function)
+        yield StageResult(stage, tuple(changes), state)
     start = Lowering.of_config(*spec.of(state.config), settings, backend)
     state = replace(start, function=state.function)
     for stage in (SCHEDULED, TARGET, EMIT):
         state = run(stage, state)
-        source = "" if state.artifact is None else state.artifact.readable
-        yield StageResult(stage, tuple(changes), state.function, source)
+        yield StageResult(stage, tuple(changes), state)

@@ -111,6 +111,11 @@ class SliceAccess:
         self._terms = [_term(tile, len(lengths)) for tile in tiles]
 
     @property
+    def ranges(self) -> list[tuple[int, int | None, int]]:
+        """Of every tensor dimension the start, the axis of the tile along it, and the step."""
+        return self._terms
+
+    @property
     def is_ascending(self) -> bool:
         """Whether torch can express it as a view: it has no negative strides."""
         return all(step >= 0 for _, _, step in self._terms)

@@ -20,11 +20,11 @@ from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
+from tilesmith.jit.exploring.explorable import ExplorableKernel
 from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import with_caller, writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
 from tilesmith.jit.tuner import TuneRequest
-from tilesmith.jit.visible.description import DescribedBoundKernel
 from tilesmith.jit.visible.determinism import ordered_call
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
@@ -36,7 +36,7 @@ from tilesmith.targets import Target
 CONFIG, TRACE = topic_log("config"), topic_log("trace")
 
 
-class BoundKernel(DescribedBoundKernel, CompiledKernel):
+class BoundKernel(ExplorableKernel, CompiledKernel):
     """A kernel with the types and shapes of its arguments known.
 
     Example:

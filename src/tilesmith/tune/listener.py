@@ -49,6 +49,8 @@ class SearchStart:
     """Types and shapes, for headings."""
     meaning: str = ""
     """What times stand for, if they are not those of one set of arguments."""
+    code_of: Callable[[Config], str] = field(default=lambda _: "", repr=False, compare=False)
+    """The code that a Config leads to, for readers; nothing where nobody knows."""
 
     @property
     def default(self) -> Config | None:

@@ -196,6 +196,7 @@ class SearchRun:
                 describe_arguments(parameters, case.args, with_values=True) for case in self._cases
             ),
             meaning=self._meaning,
+            code_of=bound.to_code,
         )
 
     def _find_dependence(self, candidate: Candidate) -> str:

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import pytest
 
 from tests.bench.made_up_rows import ENVIRONMENT, disturbed_row, fail, make_row
 from tilesmith.backends.triton.model.costs import device_of
 from tilesmith.bench.report.pictures import (
-    colours_of,
     draw_bandwidth,
     draw_geomeans,
     draw_inputs,
     draw_roofline,
     find_limits,
     intensity_of,
-    marks_between,
+    styles_of,
 )
 from tilesmith.bench.row import Cause, Owner
-from tilesmith.lab.pages import DARK
+from tilesmith.lab.drawing.chart import marks_between, standalone
 from tilesmith.targets import parse_target
-
-pytest.importorskip("matplotlib")
 
 
 @pytest.mark.parametrize("speedups", [[1.0], [0.001, 5000.0, None]])
 def test_bars_of_any_speedups(speedups):
     rows = [make_row(input_label=str(n), speedup=value) for n, value in enumerate(speedups)]
-    for png in (draw_geomeans(rows, DARK), draw_inputs("gemm", rows)):
-        assert png is not None
-        assert png.startswith(b"\x89PNG")
+    for picture in (draw_geomeans(rows), draw_inputs("gemm", rows)):
+        assert picture is not None
+        ElementTree.fromstring(standalone(picture))
+
+
+def test_no_legend_without_a_bar():
+    """An implementation that failed everywhere stood in the legend with a colour of its own."""
+    theirs = make_row(implementation="triton", owner=Owner.THEIRS)
+    picture = draw_inputs("gemm", [make_row(), fail(theirs, Cause.CRASH, "")]) or ""
+    legend = picture.partition("<g transform")[0]
+    assert "tilesmith</text>" in legend
+    assert "triton" not in legend
+    assert "triton: crash" in picture
+
+
+def test_bars_say_what_they_are():
+    assert "<title>tilesmith: 1.20x" in (draw_geomeans([make_row()]) or "")
 
 
 def test_nothing_to_draw_is_no_picture():
@@ -109,6 +122,8 @@ def test_marks_are_few_and_include_one(ends):
 def test_implementations_keep_their_colour():
     theirs = make_row(implementation="triton", owner=Owner.THEIRS)
     rows = [make_row(implementation="eager", owner=Owner.THEIRS), theirs, make_row()]
-    colours = colours_of(rows, DARK)
-    assert (colours["tilesmith"], colours["triton"]) == DARK.series[:2]
-    assert colours["eager"] == DARK.ink
+    styles = styles_of(rows)
+    assert (styles["tilesmith"], styles["triton"], styles["eager"]) == (
+        *("series0", "series1"),
+        "plain",
+    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ from tilesmith.bench.implementations import EAGER
 from tilesmith.bench.journal import Results
 from tilesmith.bench.report import pictures
 from tilesmith.bench.summary import disturbance_text, ending_text
-from tilesmith.bench.tables import Column, columns_for, speedup_text
-from tilesmith.diagnostics.wording import counted, first_line
+from tilesmith.bench.tables import Column, columns_for, paste_text, speedup_text
+from tilesmith.diagnostics.wording import first_line
 from tilesmith.lab import pages
 
 MAX_DETAILED = 4
@@ -38,7 +36,6 @@ def make_page(results: Results) -> str:
             pages.section("Speedups", _speedups(rows, operators)),
             pages.section("Roofline", _rooflines(results)),
             *(pages.section(name, _operator(found)) for name, found in operators.items()),
-            pages.section("Configs", _configs(rows)),
             pages.section("Environment", pages.facts_table(results.environment)),
             pages.section("Options", _options(results)),
         ),
@@ -90,29 +87,24 @@ def _reason_cell(reason: str) -> str:
     first = first_line(reason, 200)
     if first == reason.strip():
         return f'<td class="config">{escape(first)}</td>'
-    opened = f"<summary>{escape(first)}</summary><pre>{escape(reason.strip())}</pre>"
-    return f'<td class="config"><details>{opened}</details></td>'
+    opened = pages.unfold(first, pages.pre(reason.strip()))
+    return f'<td class="config">{opened}</td>'
 
 
 def _speedups(rows: Sequence[row.Row], operators: Mapping[str, Sequence[row.Row]]) -> str:
     words = "Means are over inputs on which both the implementation and eager ran undisturbed."
-    shown = [pages.picture(partial(pictures.draw_geomeans, rows), "geometric means of speedups")]
+    shown = [pictures.draw_geomeans(rows)]
     detailed = operators if len(operators) <= MAX_DETAILED else ()
-    shown += [
-        pages.picture(partial(pictures.draw_inputs, n, rows), f"speedups of {n}") for n in detailed
-    ]
-    found = "\n".join(filter(None, shown))
+    shown += [pictures.draw_inputs(name, rows) for name in detailed]
+    found = pages.pictures(*shown)
     return pages.note(words) + found if found else ""
 
 
 def _rooflines(results: Results) -> str:
     rows = results.rows
     limits = pictures.find_limits(results.environment, rows)
-    shown = [
-        pages.picture(partial(pictures.draw_roofline, rows, limits), "roofline"),
-        pages.picture(partial(pictures.draw_bandwidth, rows, limits), "memory bandwidth"),
-    ]
-    found = "\n".join(filter(None, shown))
+    shown = [pictures.draw_roofline(rows, limits), pictures.draw_bandwidth(rows, limits)]
+    found = pages.pictures(*shown)
     words = (
         "Lines are what the device model takes for its limits: rates that good kernels reach, "
         "below the vendor's peaks. Bytes are those that have to move at least; what stays in a "
@@ -122,42 +114,42 @@ def _rooflines(results: Results) -> str:
 
 
 def _operator(rows: Sequence[row.Row]) -> str:
-    """All rows of an operator, grouped by input."""
+    """All rows of an operator; one with a config shows it when it is opened."""
     columns = columns_for(rows)
     most = max((row.speedup_of(item) or 0.0 for item in rows), default=0.0)
-    heads = ["input", "implementation", *(column.heading for column in columns), ""]
-    groups: dict[tuple[str, str], list[row.Row]] = {}
-    for item in rows:
-        groups.setdefault((item.input_label, item.dtype), []).append(item)
+    kinds = list(dict.fromkeys(item.dtype for item in rows if item.dtype))
+    dtypes = ["type"] if len(kinds) > 1 else []
+    heads = ["input", *dtypes, "implementation", *(column.heading for column in columns), ""]
     made: list[str] = []
-    for (label, dtype), group in groups.items():
-        lines = [line for item in group for line in _lines(item, columns, most)]
-        kind = f'<br><span class="soft">{escape(dtype)}</span>' if dtype else ""
-        first = f'<td rowspan="{len(lines)}">{escape(label)}{kind}</td>'
-        made.append(pages.row([first, lines[0]], "first"))
-        made += [pages.row([line]) for line in lines[1:]]
+    before: list[str] = []
+    for item in rows:
+        where = [item.input_label, *([item.dtype] if dtypes else [])]
+        cells = [*map(pages.cell, where), *_cells(item, columns, most)]
+        made.append(pages.row(cells, "first" if where != before else ""))
+        before = where
     averages = [
         f"{name} {average}" for name, average in row.average_speedups(rows).items() if average.count
     ]
-    words = f"Geometric means: {', '.join(averages)}." if averages else ""
-    shown = pages.table(heads, made, range(2, 2 + len(columns)), "groups")
+    words = f"Geometric means: {', '.join(averages)}. " if averages else ""
+    words += f"All in {kinds[0]}." if len(kinds) == 1 else ""
+    first = len(dtypes) + 2
+    shown = pages.table(heads, made, range(first, first + len(columns)), "sortable")
     return (pages.note(words) if words else "") + shown
 
 
-def _lines(item: row.Row, columns: Sequence[Column], most: float) -> list[str]:
-    """The cells of a row, and of a second one where there is something to say of its numbers."""
+def _cells(item: row.Row, columns: Sequence[Column], most: float) -> list[str]:
+    """The implementation, with its config behind it, and its numbers, or how it ended."""
+    name = escape(item.implementation)
+    if item.config:
+        name = pages.unfold(item.implementation, pages.pre(paste_text(item.config)))
     if item.status is not row.Status.OK:
         style = "failed" if item.blame else "soft"
-        name = f'<td class="{style}">{escape(item.implementation)}</td>'
-        return [name + _spanning(ending_text(item), len(columns) + 1, style)]
-    numbers = "".join(pages.cell(column.text(item), "number") for column in columns)
-    made = [f"{pages.cell(item.implementation)}{numbers}<td>{_bar(item, most)}</td>"]
+        span = f'<td class="{style}" colspan="{len(columns) + 1}">'
+        return [f'<td class="{style}">{name}</td>', f"{span}{escape(ending_text(item))}</td>"]
     remark = "; ".join(filter(None, (item.fallback, first_line(item.reason))))
-    return made + ([_spanning(remark, len(columns) + 2, "soft")] if remark else [])
-
-
-def _spanning(text: str, num_columns: int, style: str) -> str:
-    return f'<td class="{style}" colspan="{num_columns}">{escape(text)}</td>'
+    told = f'<br><span class="soft">{escape(remark)}</span>' if remark else ""
+    numbers = [pages.cell(column.text(item), "number") for column in columns]
+    return [f"<td>{name}{told}</td>", *numbers, f"<td>{_bar(item, most)}</td>"]
 
 
 def _bar(item: row.Row, most: float) -> str:
@@ -166,28 +158,6 @@ def _bar(item: row.Row, most: float) -> str:
         return ""
     kind = "bar good" if item.owner is row.Owner.OURS else "bar other"
     return f'<div class="{kind}" style="width:{BAR_PIXELS * speedup / most:.0f}px"></div>'
-
-
-def _configs(rows: Sequence[row.Row]) -> str:
-    made: list[str] = []
-    for item in rows:
-        if item.config:
-            where = f"{item.operator} {item.input_label} {item.dtype}".strip()
-            config = pages.code_cell(paste_text(item.config), "config")
-            made.append(pages.row([pages.cell(where), pages.cell(item.implementation), config]))
-    words = f"{counted(len(made), 'config')}, as they can be pasted into a decorator."
-    shown = pages.note(words) + pages.table(["input", "implementation", "config"], made)
-    return shown if made else ""
-
-
-def paste_text(config: str) -> str:
-    """A config under the name that it has for users.
-
-    Example:
-        >>> paste_text("Config(num_warps=4)")
-        'tilesmith.Config(num_warps=4)'
-    """
-    return re.sub(r"(?<![.\w])Config\(", "tilesmith.Config(", config)
 
 
 def _options(results: Results) -> str:

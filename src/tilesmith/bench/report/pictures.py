@@ -1,4 +1,4 @@
-"""Pictures of a run, as PNG: speedups as bars, and its roofline.
+"""Pictures of a run, as SVG: speedups as bars, and its roofline.
 
 The roofline shows work for each byte against TFLOP/s, or bytes against GB/s.
 """
@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tilesmith.backends.table import BACKENDS
 from tilesmith.bench.implementations import EAGER
@@ -27,47 +26,33 @@ from tilesmith.bench.row import (
 )
 from tilesmith.bench.tables import COLUMNS, DISTURBED, speedup_text
 from tilesmith.diagnostics.wording import number_text
-from tilesmith.lab.pages import LIGHT, Theme, finish, format_log_axis, new_figure
+from tilesmith.lab.drawing.chart import (
+    SHAPES,
+    Bar,
+    Chart,
+    Dots,
+    Group,
+    Point,
+    draw_bars,
+    standalone,
+)
+from tilesmith.lab.drawing.scale import Scale
 from tilesmith.schedule.model.estimates import Device
 from tilesmith.targets import parse_target
 
-WIDTH = 9.6
-BAR_INCHES = 0.21
-MAX_MARKS = 9
-GAP_BARS = 0.8
-"""Between groups, in bars."""
-HEIGHT = 5.4
-MARKERS = "osD^vPX*"
-Point = tuple[float, float]
+NUM_COLOURS = 8
+LABEL = "speedup over eager (log scale)"
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One implementation in a group: a speedup, or what is said instead."""
-
-    implementation: str
-    speedup: float | None
-    text: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """Bars that stand together under one label."""
-
-    label: str
-    bars: Sequence[Bar]
-
-
-def draw_geomeans(rows: Sequence[Row], theme: Theme = LIGHT) -> bytes | None:
+def draw_geomeans(rows: Sequence[Row]) -> str | None:
     """One group for each operator; None where no row has a speedup."""
     groups = [_means(name, found) for name, found in by_operator(rows).items()]
     if len(groups) > 1:
         groups.append(_means("all operators", rows))
-    title = "Geometric means of speedups over eager"
-    return _draw(groups, title, colours_of(rows, theme), theme)
+    return draw_bars(groups, "Geometric means of speedups over eager", styles_of(rows), LABEL)
 
 
-def draw_inputs(operator: str, rows: Sequence[Row], theme: Theme = LIGHT) -> bytes | None:
+def draw_inputs(operator: str, rows: Sequence[Row]) -> str | None:
     """One group for each input of an operator, and one for their geometric means."""
     mine = by_operator(rows)[operator]
     inputs: dict[str, list[Bar]] = {}
@@ -76,14 +61,14 @@ def draw_inputs(operator: str, rows: Sequence[Row], theme: Theme = LIGHT) -> byt
             inputs.setdefault(_input_text(row, mine), []).append(_input_bar(row))
     groups = [Group(label, bars) for label, bars in inputs.items()]
     groups.append(_means("geometric mean", mine))
-    return _draw(groups, f"{operator}: speedups over eager", colours_of(rows, theme), theme)
+    return draw_bars(groups, f"{operator}: speedups over eager", styles_of(rows), LABEL)
 
 
-def colours_of(rows: Sequence[Row], theme: Theme) -> dict[str, str]:
-    """A colour for each implementation, the same in all pictures of a run."""
+def styles_of(rows: Sequence[Row]) -> dict[str, str]:
+    """A colour for each implementation, by its name, the same in all pictures of a run."""
     names = [name for name in implementation_names(rows) if name != EAGER]
-    colours = {name: theme.series[place % len(theme.series)] for place, name in enumerate(names)}
-    return {**colours, EAGER: theme.ink}
+    styles = {name: f"series{place % NUM_COLOURS}" for place, name in enumerate(names)}
+    return {**styles, EAGER: "plain"}
 
 
 def _means(label: str, rows: Sequence[Row]) -> Group:
@@ -116,87 +101,6 @@ def _input_bar(row: Row) -> Bar:
     else:
         words = DISTURBED if is_speedup_disturbed(row) else "no baseline"
     return Bar(row.implementation, speedup, words)
-
-
-def _draw(
-    groups: Sequence[Group], title: str, colours: Mapping[str, str], theme: Theme
-) -> bytes | None:
-    bars = [bar for group in groups for bar in group.bars]
-    speedups = [bar.speedup for bar in bars if bar.speedup is not None]
-    if not speedups:
-        return None
-    height = 1.6 + BAR_INCHES * (len(bars) + GAP_BARS * len(groups))
-    figure, axes = new_figure((WIDTH, height), theme)
-    axes.grid(visible=False, axis="y")
-    _draw_groups(axes, groups, colours, theme)
-    axes.axvline(1.0, c=theme.ink, lw=1.1, zorder=3)
-    _scale(axes, min(0.97, *speedups), max(1.03, *speedups))
-    axes.set_xlabel("speedup over eager (log scale)")
-    return finish(figure, title, theme)
-
-
-def _scale(axes: Any, low: float, high: float) -> None:
-    """A logarithmic axis with room for the words behind bars, and marks that include 1."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    axes.set_xscale("log")
-    reach = high / low
-    axes.set_xlim(low / reach**0.04, high * reach**0.3)
-    axes.xaxis.set_major_locator(FixedLocator(marks_between(low / reach**0.04, high * reach**0.3)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
-
-
-def marks_between(low: float, high: float) -> list[float]:
-    """Round speedups between two, few enough to be read; 1 is among them.
-
-    Example:
-        >>> marks_between(0.9, 1.35)
-        [0.9, 1.0, 1.1, 1.2, 1.3]
-    """
-    decades = [10.0**power for power in range(-6, 7)]
-    firsts = ((1, 2, 5), (1, 1.5, 2, 3, 5, 7))
-    choices = [decades, *(sorted(a * b for a in first for b in decades) for first in firsts)]
-    if high / low < 4:
-        steps = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
-        choices += [[round(n * step, 3) for n in range(1, int(high / step) + 1)] for step in steps]
-    shown = [[mark for mark in marks if low <= mark <= high] for marks in choices]
-    return max((marks for marks in shown if len(marks) <= MAX_MARKS), key=len)
-
-
-def _draw_groups(
-    axes: Any, groups: Sequence[Group], colours: Mapping[str, str], theme: Theme
-) -> None:
-    place, ticks, named = 0.0, list[float](), set[str]()
-    for group in groups:
-        ticks.append(place + (len(group.bars) - 1) / 2)
-        for bar in group.bars:
-            is_first = bar.implementation not in named
-            named.add(bar.implementation)
-            label = bar.implementation if is_first else None
-            _draw_bar(axes, place, bar, (colours[bar.implementation], theme), label)
-            place += 1
-        place += GAP_BARS
-    axes.set_yticks(ticks, [group.label for group in groups])
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(place - GAP_BARS - 0.2, -0.8)
-
-
-def _draw_bar(
-    axes: Any, place: float, bar: Bar, look: tuple[str, Theme], label: str | None
-) -> None:
-    colour, theme = look
-    speedup = bar.speedup or 1.0
-    axes.barh(place, speedup - 1.0, left=1.0, height=0.82, color=colour, label=label, zorder=2)
-    axes.annotate(
-        bar.text,
-        (max(speedup, 1.0), place),
-        xytext=(5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        color=theme.ink if bar.speedup else theme.failure,
-    )
 
 
 @dataclass(frozen=True)
@@ -238,43 +142,42 @@ def _peaks(device: Device, rows: Sequence[Row]) -> dict[str, float]:
     return {", ".join(names): peak for peak, names in peaks.items()}
 
 
-def draw_roofline(rows: Sequence[Row], limits: Limits | None, theme: Theme = LIGHT) -> bytes | None:
+def draw_roofline(rows: Sequence[Row], limits: Limits | None) -> str | None:
     """Rows that count operations, below what the device can do; None if there are none."""
     found = [row for row in rows if intensity_of(row) is not None]
     if not found:
         return None
-    figure, axes = new_figure((WIDTH, HEIGHT), theme)
-    places = [(intensity_of(row) or 0.0, row.tflops or 0.0) for row in found]
-    points = _scatter(axes, found, places, colours_of(rows, theme))
-    low, high = min(x for x, _ in points) / 2, max(x for x, _ in points) * 2
+    points = [(intensity_of(row) or 0.0, row.tflops or 0.0) for row in found]
+    across = Scale.around([x for x, _ in points], 2)
     heights = [y for _, y in points]
+    if limits is not None and limits.tflops:
+        corners = [peak * 1e3 / limits.dram_gbps for peak in limits.tflops.values()]
+        low, high = min(across.low, *(c / 4 for c in corners)), max(across.high / 2, *corners) * 2
+        across, heights = Scale(low, high, is_log=True), [*heights, *limits.tflops.values()]
+    labels = ("work for each byte that has to move, FLOP/byte", "TFLOP/s")
+    chart = Chart(_title("Roofline", limits), across, Scale.around(heights), labels)
     if limits is not None:
-        low, high = _draw_roofs(axes, limits, (low, high), theme)
-        heights += limits.tflops.values()
-    _scale_both(axes, (low, high), _around(heights))
-    axes.set(xlabel="work for each byte that has to move, FLOP/byte", ylabel="TFLOP/s")
-    return finish(figure, _title("Roofline", limits), theme)
+        _draw_roofs(chart, limits)
+    _draw_rows(chart, found, points, styles_of(rows))
+    return chart.text()
 
 
-def draw_bandwidth(
-    rows: Sequence[Row], limits: Limits | None, theme: Theme = LIGHT
-) -> bytes | None:
+def draw_bandwidth(rows: Sequence[Row], limits: Limits | None) -> str | None:
     """Rows that only move bytes, below the rate of the memory; None if there are none."""
     found = [row for row in rows if _is_timed(row) and row.gbps and not row.tflops]
     if not found:
         return None
-    figure, axes = new_figure((WIDTH, HEIGHT), theme)
     # A rate times a time is what had to move.
-    moved = [((row.gbps or 0.0) * (row.latency_ms or 0.0), row.gbps or 0.0) for row in found]
-    points = _scatter(axes, found, moved, colours_of(rows, theme))
-    heights = [y for _, y in points]
+    points = [((row.gbps or 0.0) * (row.latency_ms or 0.0), row.gbps or 0.0) for row in found]
+    heights = [y for _, y in points] + ([limits.dram_gbps] if limits is not None else [])
+    labels = ("bytes that have to move, MB", "GB/s")
+    across = Scale.around([x for x, _ in points])
+    chart = Chart(_title("Memory bandwidth", limits), across, Scale.around(heights), labels)
     if limits is not None:
         label = f"memory, {number_text(limits.dram_gbps)} GB/s"
-        axes.axhline(limits.dram_gbps, c=theme.roofline, lw=1.6, ls="--", label=label, zorder=1)
-        heights.append(limits.dram_gbps)
-    _scale_both(axes, _around([x for x, _ in points]), _around(heights))
-    axes.set(xlabel="bytes that have to move, MB", ylabel="GB/s")
-    return finish(figure, _title("Memory bandwidth", limits), theme)
+        chart.level(limits.dram_gbps, "roof dashed", label)
+    _draw_rows(chart, found, points, styles_of(rows))
+    return chart.text()
 
 
 def intensity_of(row: Row) -> float | None:
@@ -288,55 +191,31 @@ def _is_timed(row: Row) -> bool:
     return row.status is Status.OK and bool(row.latency_ms) and not row.is_disturbed
 
 
-def _scatter(
-    axes: Any, rows: Sequence[Row], places: Sequence[Point], colours: Mapping[str, str]
-) -> list[Point]:
+def _draw_rows(
+    chart: Chart, rows: Sequence[Row], points: Sequence[Point], styles: Mapping[str, str]
+) -> None:
     """A mark for each row: colour and shape tell the implementation, also where colours repeat."""
-    points: list[Point] = []
-    for number, (name, colour) in enumerate(colours.items()):
-        mine = [place for row, place in zip(rows, places) if row.implementation == name]
-        points += mine
-        marker = MARKERS[(number + number // len(MARKERS)) % len(MARKERS)]
-        look: dict[str, Any] = {"s": 30, "c": colour, "lw": 0, "alpha": 0.85, "zorder": 3}
-        if mine:
-            axes.scatter(*zip(*mine), marker=marker, label=name, **look)
-    return points
+    for number, (name, style) in enumerate(styles.items()):
+        mine = [(row, point) for row, point in zip(rows, points) if row.implementation == name]
+        tips = [
+            f"{name}: {row.operator} {row.input_label} {row.dtype}, "
+            f"{number_text(row.latency_ms or 0.0)} ms, {number_text(point[1])} {chart.labels[1]}"
+            for row, point in mine
+        ]
+        shape = SHAPES[(number + number // len(SHAPES)) % len(SHAPES)]
+        chart.dots(Dots([point for _, point in mine], style, name, tips, 4.0, shape))
 
 
-def _draw_roofs(
-    axes: Any, limits: Limits, places: tuple[float, float], theme: Theme
-) -> tuple[float, float]:
-    """The slope of the memory and the level of each kind of arithmetic; where they are drawn."""
-    slope = limits.dram_gbps / 1e3
-    corners = [peak / slope for peak in limits.tflops.values()]
-    low = min([places[0], *(corner / 4 for corner in corners)])
-    high = max([places[1], *corners]) * 2
-    top = max(limits.tflops.values(), default=slope * high)
+def _draw_roofs(chart: Chart, limits: Limits) -> None:
+    """The slope of the memory and the level of each kind of arithmetic."""
+    slope, x = limits.dram_gbps / 1e3, chart.x
+    top = max(limits.tflops.values(), default=slope * x.high)
+    first = max(x.low, chart.y.low / slope)
     label = f"memory, {number_text(limits.dram_gbps)} GB/s"
-    look: dict[str, Any] = {"c": theme.roofline, "lw": 1.6, "zorder": 1}
-    axes.plot([low, top / slope], [low * slope, top], ls="--", label=label, **look)
+    chart.line([(first, first * slope), (top / slope, top)], "roof dashed", label)
     for name, peak in limits.tflops.items():
-        axes.plot([peak / slope, high], [peak, peak], **look)
-        axes.annotate(
-            f"{name}: {number_text(peak)} TFLOP/s",
-            (high, peak),
-            xytext=(-4, 4),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8.5,
-            color=theme.roofline,
-        )
-    return low, high
-
-
-def _scale_both(axes: Any, places: tuple[float, float], heights: tuple[float, float]) -> None:
-    axes.set(xscale="log", yscale="log", xlim=places, ylim=heights)
-    format_log_axis(axes.xaxis, *places)
-    format_log_axis(axes.yaxis, *heights)
-
-
-def _around(values: Sequence[float]) -> tuple[float, float]:
-    return min(values) / 1.6, max(values) * 1.6
+        chart.line([(peak / slope, peak), (x.high, peak)], "roof")
+        chart.note((x.high, peak), f"{name}: {number_text(peak)} TFLOP/s", "roof")
 
 
 def _title(what: str, limits: Limits | None) -> str:
@@ -347,7 +226,7 @@ def write_pictures(results: Results, folder: Path) -> list[Path]:
     """Write those pictures that the rows are enough for; the paths of what was written."""
     rows = results.rows
     limits = find_limits(results.environment, rows)
-    draws: dict[str, Callable[[], bytes | None]] = {
+    draws: dict[str, Callable[[], str | None]] = {
         "speedups": lambda: draw_geomeans(rows),
         "roofline": lambda: draw_roofline(rows, limits),
         "bandwidth": lambda: draw_bandwidth(rows, limits),
@@ -359,7 +238,7 @@ def write_pictures(results: Results, folder: Path) -> list[Path]:
         content = draw()
         if content is not None:
             # Operators may be called anything.
-            path = folder / (re.sub(r"[^-.+\w]", "_", name) + ".png")
-            path.write_bytes(content)
+            path = folder / (re.sub(r"[^-.+\w]", "_", name) + ".svg")
+            path.write_bytes(standalone(content))
             written.append(path)
     return written

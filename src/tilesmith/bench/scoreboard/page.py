@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from tilesmith.bench.scoreboard.board import Board, Line, change_text
-from tilesmith.bench.tables import DISTURBED, plus_minus, speedup_text
+from tilesmith.bench.tables import DISTURBED, paste_text, plus_minus, speedup_text
 from tilesmith.diagnostics.wording import counted, first_line, number_text, percent_text
 from tilesmith.lab import pages
 
@@ -39,7 +39,7 @@ def make_page(board: Board, title: str) -> str:
         (
             f"<header>{heading}</header>",
             pages.figures(figures(board)),
-            pages.section("Every row", pages.table(names, rows, numbers)),
+            pages.section("Every row", pages.table(names, rows, numbers, "sortable")),
             pages.section("Predicted against measured order", _correlations(board)),
             pages.section("Environment", pages.facts_table(board.environment)),
         ),
@@ -71,16 +71,18 @@ def figures(board: Board) -> Iterator[tuple[str, str]]:
 
 def _cells(board: Board, line: Line, shown: Sequence[int]) -> list[str]:
     texts = cell_texts(board, line)
-    cells = [
-        pages.cell(texts[place], "number" if place in NUMBERS else "")
-        if place != RATIO
-        else f'<td class="number">{escape(texts[place])}{_bar(line)}</td>'
-        for place in shown
-    ]
-    if not line.problem:
-        return cells
+    cells = [_cell(line, place, texts[place]) for place in shown]
     reason = escape(first_line(line.problem, 200))
-    return [*cells[:2], f'<td class="failed" colspan="{len(shown) - 2}">{reason}</td>']
+    told = f'<td class="failed" colspan="{len(shown) - 2}">{reason}</td>'
+    return [*cells[:2], told] if line.problem else cells
+
+
+def _cell(line: Line, place: int, text: str) -> str:
+    if place == 0 and line.ours is not None and line.ours.config:
+        return f"<td>{pages.unfold(text, pages.pre(paste_text(line.ours.config)))}</td>"
+    if place == RATIO:
+        return f'<td class="number">{escape(text)}{_bar(line)}</td>'
+    return pages.cell(text, "number" if place in NUMBERS else "")
 
 
 def cell_texts(board: Board, line: Line) -> list[str]:
@@ -95,7 +97,7 @@ def cell_texts(board: Board, line: Line) -> list[str]:
         name,
         f"{first.input_label} {first.dtype}{mark}",
         speedup_text(ratio) if ratio is not None else "",
-        _noise_text(line) if ratio is not None else "",
+        "" if ratio is None else DISTURBED if line.is_disturbed else plus_minus(line.noise),
         number_text(ours.latency_ms) if ours and ours.latency_ms else "",
         rival.implementation if rival else "",
         number_text(rival.latency_ms) if rival and rival.latency_ms else "",
@@ -104,10 +106,6 @@ def cell_texts(board: Board, line: Line) -> list[str]:
         speedup_text(line.tuned_ratio) if line.tuned_ratio is not None else "",
         change_text(board.change_of(line)),
     ]
-
-
-def _noise_text(line: Line) -> str:
-    return DISTURBED if line.is_disturbed else plus_minus(line.noise)
 
 
 def _style(line: Line) -> str:

@@ -132,7 +132,7 @@ class DescribedBoundKernel:
 
     def _describe(self, args: tuple[Any, ...]) -> None:
         parameters = self.definition.parameters
-        self._stored_as = describe_arguments(parameters, args)
+        self.stored_as = describe_arguments(parameters, args)
         self.described = describe_arguments(parameters, args, with_values=True)
 
     @property
@@ -185,7 +185,7 @@ class DescribedBoundKernel:
         """What a search has measured, else what the model of the device expects."""
         bound: Any = self
         for winner in reversed(Winners(bound.settings.cache_dir).entries(self.definition.name)):
-            is_same = winner.key.arguments == self._stored_as and winner.config == config
+            is_same = winner.key.arguments == self.stored_as and winner.config == config
             if is_same and winner.key.target == str(self.target) and not winner.is_stale:
                 return f"{ms_text(winner.median_ms)}, measured"
         predicted = bound.config_spec.predict(bound.config_spec.settle(config))

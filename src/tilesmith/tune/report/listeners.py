@@ -57,7 +57,8 @@ class TableListener:
             {"config": seed.config.config, "origin": seed.origin, "predicted_ms": seed.predicted_ms}
             for seed in start.seeds
         ]
-        self._record("start", {**vars(start), "seeds": seeds, "unix_time": time.time()})
+        plain = {name: value for name, value in vars(start).items() if name != "code_of"}
+        self._record("start", {**plain, "seeds": seeds, "unix_time": time.time()})
 
     def on_outcome(self, outcome: Outcome, progress: Progress) -> None:
         """One line in each file."""

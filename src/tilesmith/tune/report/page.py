@@ -1,4 +1,4 @@
-"""The page of a search, with its pictures: how times fell, and how well they were predicted.
+"""The page of a search: its result, every config that counts, what was rejected, how it was done.
 
 The page is one self-contained HTML file: no request leaves it, everything in it is escaped.
 """
@@ -8,47 +8,49 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from contextlib import suppress
 from html import escape
-from math import inf, log10
+from math import inf
 from pathlib import Path
-from typing import Any
 
+from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.wording import counted, first_line, ms_text, noise_text, number_text
 from tilesmith.lab import pages
-from tilesmith.lab.pages import LIGHT, Theme
+from tilesmith.lab.drawing.chart import standalone
 from tilesmith.lab.reports import with_suffix
-from tilesmith.measure.ranks.correlation import rank_correlation
+from tilesmith.schedule.config import Config
 from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
 from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
+from tilesmith.tune.pictures.search import Course, Tried, draw_predictions, draw_search
 from tilesmith.tune.result import TuneResult, rejections, roofline_text
 
 NUM_BEST = 20
+NUM_CODES = 5
+"""Of the best: those whose code is on the page, too."""
 PACKAGES = ("tilesmith", "torch", "triton", "llvmlite", "numpy")
 _RESOURCES = {"shared_bytes": "shared, KiB", "registers": "registers", "spills": "spills"}
-SIZE = (9.0, 5.0)
-SQUARE = (6.2, 6.0)
+Timed = tuple[float, float, Outcome]
+"""A time, its spread, and what it is of."""
 
 
 def make_page(history: History) -> str:
     """The page, from what a search told."""
     kernel = history.start.kernel if history.start else "kernel"
-    tried = pages.picture(partial(draw_search, history), "times of the configs tried")
-    meaning = "predicted and measured times"
-    predicted = pages.picture(partial(draw_predictions, history), meaning, "narrow")
+    predicted = pages.pictures(draw_predictions(predicted_pairs(history)))
+    narrow = f'<div class="narrow">{predicted}</div>' if predicted else ""
     return pages.document(
         f"Tuning {kernel}",
         (
             _heading(history),
             _result(history),
-            pages.section("The search", tried),
+            pages.section("The search", pages.pictures(draw_search(course_of(history)))),
             pages.section("Best configs", _best_table(history)),
             pages.section("Side by side", _finals(history)),
             pages.section("The winner in full", _winner(history)),
             pages.section("Rejected", _failures(history)),
-            pages.section("Prediction", predicted),
+            pages.section("Prediction", narrow),
             pages.section("How it was done", _method(history)),
         ),
     )
@@ -61,10 +63,18 @@ def _heading(history: History) -> str:
     where = f"on {start.device or start.target}"
     where += f"; times are {start.meaning}" if start.meaning else ""
     return (
-        f"<header><h1>{escape(start.kernel)}</h1>\n"
+        f"<header><h1>{escape(start.kernel)}{_busy(history)}</h1>\n"
         f'<p class="soft">tuned {escape(where)}</p>\n'
         f"<p><code>{escape(start.arguments)}</code></p></header>"
     )
+
+
+def _busy(history: History) -> str:
+    """What the headline says where times say little."""
+    if history.result is None or not history.result.is_unsteady:
+        return ""
+    words = "on a busy machine" if history.result.is_disturbed else "times were unsteady"
+    return f' <span class="doubt">{words}: these times say little</span>'
 
 
 def _result(history: History) -> str:
@@ -86,12 +96,12 @@ def _figures(history: History, result: TuneResult) -> Iterable[tuple[str, str]]:
     default_ms = history.default_ms
     if result.config == history.default:
         yield "default", "is the fastest config itself"
-    elif result.is_disturbed:
-        yield "busy", "machine: no factor over the default is told"
+    elif result.is_unsteady:
+        yield "busy" if result.is_disturbed else "unsteady", "no factor over the default is told"
     elif default_ms and result.is_measured:
         ratio = default_ms / result.ms
         yield f"{ratio:.2f}×", f"the speed of the default ({ms_text(default_ms)})"
-    if history.roofline_ms and result.is_measured:
+    if history.roofline_ms and result.is_measured and not result.is_unsteady:
         share, _, rest = roofline_text(history.roofline_ms, result.ms).partition(" ")
         yield share, f"{rest} ({ms_text(history.roofline_ms)})"
     yield str(result.num_tried), f"configs tried, {result.num_recalled} known before"
@@ -99,34 +109,62 @@ def _figures(history: History, result: TuneResult) -> Iterable[tuple[str, str]]:
 
 
 def _best_table(history: History) -> str:
-    outcomes = sorted((t.outcome for t in history.timed), key=lambda outcome: outcome.time_ms)
+    outcomes = sorted(_timed(history), key=lambda item: item[0])
     best = outcomes[:NUM_BEST]
     winner = history.result.config if history.result else None
     # A CPU has none of these.
-    shown = [name for name in _RESOURCES if any(_resource_text(o, name) for o in best)]
+    shown = [name for name in _RESOURCES if any(_resource_text(o, name) for _, _, o in best)]
     rows = [
-        pages.row(_best_cells(place, outcome, shown), "winner" if outcome.config == winner else "")
-        for place, outcome in enumerate(best, 1)
+        pages.row(
+            _best_cells(place, timed, shown, history),
+            "winner" if timed[2].config == winner else "",
+        )
+        for place, timed in enumerate(best, 1)
     ]
     heads = ["#", "time, ms", "spread", *(_RESOURCES[name] for name in shown), "build, s"]
-    made = pages.table([*heads, "found by", "config"], rows, range(len(heads)))
+    columns = [*heads, "found by", "config"]
+    made = pages.table(columns, rows, range(len(heads)), "sortable")
     more = len(outcomes) - NUM_BEST
     rest = pages.note(f"and {counted(more, 'slower config')}") if more > 0 else ""
-    return made + rest if rows else ""
+    words = "Times of the finals where a config was in them, else of its trial. "
+    return pages.note(words + "Click a config for its code.") + made + rest if rows else ""
 
 
-def _best_cells(place: int, outcome: Outcome, resources: Sequence[str]) -> list[str]:
-    spread = (outcome.high_ms - outcome.low_ms) / outcome.time_ms
+def _timed(history: History) -> Iterable[Timed]:
+    """Every config with one time: that of the finals where it was in them, as on the card."""
+    finals = {s.config: s for s in history.final.standings} if history.final else {}
+    seen: set[Config] = set()
+    for outcome in (trial.outcome for trial in history.timed):
+        standing = finals.get(outcome.config)
+        if standing is None:
+            yield outcome.time_ms, (outcome.high_ms - outcome.low_ms) / outcome.time_ms, outcome
+        elif outcome.config not in seen:
+            yield standing.median_ms, standing.spread, outcome
+        seen.add(outcome.config)
+
+
+def _best_cells(place: int, timed: Timed, resources: Sequence[str], history: History) -> list[str]:
+    ms, spread, outcome = timed
     numbers = [
         str(place),
-        number_text(outcome.time_ms),
+        number_text(ms),
         noise_text(spread) if spread < inf else "-",
         *(_resource_text(outcome, name) or "-" for name in resources),
         f"{outcome.build_s:.2f}",
     ]
     origin = "journal" if outcome.is_recalled else outcome.candidate.origin
     cells = [pages.cell(number, "number") for number in numbers]
-    return [*cells, pages.cell(origin), pages.code_cell(config_text(outcome.config), "config")]
+    code = _code(history, outcome.config) if place <= NUM_CODES else ""
+    parts = [pages.pre(text) for text in (repr(outcome.config), code) if text]
+    shown = pages.unfold(config_text(outcome.config), *parts)
+    return [*cells, pages.cell(origin), f'<td class="config code">{shown}</td>']
+
+
+def _code(history: History, config: Config) -> str:
+    """The code of a config; nothing where it cannot be made here."""
+    with suppress(BaseError):
+        return history.start.code_of(config) if history.start else ""
+    return ""
 
 
 def _resource_text(outcome: Outcome, name: str) -> str:
@@ -216,7 +254,7 @@ def _method(history: History) -> str:
 
 
 class ReportListener(History):
-    """Remembers a search; writes ``<prefix>.html``, ``.png`` and ``.predicted.png``."""
+    """Remembers a search; writes ``<prefix>.html``, ``.svg`` and ``.predicted.svg``."""
 
     def __init__(self, prefix: Path) -> None:
         super().__init__()
@@ -231,10 +269,10 @@ class ReportListener(History):
 
 def write_report(history: History, prefix: Path) -> list[Path]:
     """Write what can be written; the paths of what was."""
-    jobs: dict[str, Callable[[], bytes | None]] = {
-        ".html": lambda: make_page(history).encode(),
-        ".png": lambda: draw_search(history),
-        ".predicted.png": lambda: draw_predictions(history),
+    jobs: dict[str, Callable[[], str | None]] = {
+        ".html": lambda: make_page(history),
+        ".svg": lambda: draw_search(course_of(history)),
+        ".predicted.svg": lambda: draw_predictions(predicted_pairs(history)),
     }
     written: list[Path] = []
     for suffix, make in jobs.items():
@@ -244,54 +282,23 @@ def write_report(history: History, prefix: Path) -> list[Path]:
             if content is None:
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            path.write_bytes(content.encode() if suffix == ".html" else standalone(content))
             written.append(path)
-        except (OSError, pages.PictureError) as error:
+        except OSError as error:
             logging.getLogger(LOGGER_NAME).warning("%s is not written: %s", path, error)
     return written
 
 
-def draw_search(history: History, theme: Theme = LIGHT) -> bytes | None:
-    """Time against configs tried, with the best so far; None when nothing was tried."""
-    if not history.trials:
-        return None
-    figure, axes = pages.new_figure(SIZE, theme)
-    axes.set(yscale="log", xlabel="configs tried", ylabel="time, ms (log scale)")
-    _draw_times(axes, history, theme)
-    _draw_references(axes, history, theme)
-    _set_ranges(axes, history)
-    return pages.finish(figure, _search_title(history), theme, gap=18)
-
-
-def draw_predictions(history: History, theme: Theme = LIGHT) -> bytes | None:
-    """Measured against predicted times; None with fewer than three pairs."""
-    pairs = predicted_pairs(history)
-    if len(pairs) < 3:
-        return None
-    figure, axes = pages.new_figure(SQUARE, theme)
-    predicted, measured = [p for p, _ in pairs], [m for _, m in pairs]
-    low, high = min(predicted + measured) / 1.3, max(predicted + measured) * 1.3
-    axes.set(xscale="log", yscale="log")
-    axes.set(xlabel="predicted time, ms", ylabel="measured time, ms")
-    axes.plot([low, high], [low, high], c=theme.roofline, lw=1.3, ls="--", label="as predicted")
-    axes.scatter(predicted, measured, s=20, c=theme.trial, alpha=0.8, lw=0, label="one config")
-    axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
-    pages.format_log_axis(axes.xaxis, low, high)
-    pages.format_log_axis(axes.yaxis, low, high)
-    rank = rank_correlation(predicted, measured)
-    title = f"Predicted and measured, {len(pairs)} configs\nrank correlation (Spearman) {rank:.2f}"
-    return pages.finish(figure, title, theme)
-
-
-def best_so_far(history: History) -> tuple[list[int], list[float]]:
-    """Where the best time changed, and what it was; the last point is the end of the search."""
-    places: list[int] = []
-    bests: list[float] = []
-    for trial in history.timed:
-        if not bests or trial.outcome.time_ms < bests[-1]:
-            places.append(trial.number)
-            bests.append(trial.outcome.time_ms)
-    return [*places, len(history.trials)], [*bests, *bests[-1:]]
+def course_of(history: History) -> Course:
+    """What the picture of a search is made of."""
+    levels = (("default config", history.default_ms, "default"),
+              ("roofline", history.roofline_ms, "roof"))  # fmt: skip
+    return Course(
+        search_title(history),
+        [Tried(t.number, t.outcome.time_ms, config_text(t.outcome.config)) for t in history.timed],
+        [Tried(t.number, inf, t.outcome.verdict.value) for t in history.failed],
+        [(name, ms, style) for name, ms, style in levels if ms],
+    )
 
 
 def predicted_pairs(history: History) -> list[tuple[float, float]]:
@@ -300,57 +307,12 @@ def predicted_pairs(history: History) -> list[tuple[float, float]]:
     return [(predicted, measured) for predicted, measured in pairs if predicted and predicted < inf]
 
 
-def _draw_times(axes: Any, history: History, theme: Theme) -> None:
-    timed = history.timed
-    if not timed:
-        return
-    places = [trial.number for trial in timed]
-    times = [trial.outcome.time_ms for trial in timed]
-    look = {"c": theme.trial, "alpha": 0.8, "lw": 0, "label": "one config", "zorder": 4.5}
-    size = 34 if len(times) < 50 else 18 if len(times) < 500 else 9
-    axes.scatter(places, times, s=size, **look)
-    places, bests = best_so_far(history)
-    axes.step(places, bests, where="post", c=theme.best, lw=2.2, label="best so far", zorder=4)
-    axes.scatter(places[-2], bests[-1], s=46, c=theme.best, lw=0, zorder=5)
-
-
-def _set_ranges(axes: Any, history: History) -> None:
-    """Room for all times and lines, and for the marks of failures above them."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_xlim(0, len(history.trials) * 1.02 + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    lines = [t for t in (history.default_ms, history.roofline_ms) if t]
-    times = [trial.outcome.time_ms for trial in history.timed] + lines or [1.0]
-    low, high = min(times), max(times)
-    margin = max(0.06 * log10(high / low), 0.02)
-    bottom, top = low / 10**margin, high * 10 ** (2.5 * margin)
-    axes.set_ylim(bottom, top)
-    pages.format_log_axis(axes.yaxis, bottom, top)
-
-
-def _draw_references(axes: Any, history: History, theme: Theme) -> None:
-    """Lines at times to compare with; failures, which have none, are marked at the upper edge."""
-    lines = (
-        ("default config", history.default_ms, theme.default, "--"),
-        ("roofline", history.roofline_ms, theme.roofline, ":"),
-    )
-    for name, ms, color, style in lines:
-        if ms:
-            label = f"{name}, {number_text(ms)} ms"
-            axes.axhline(ms, c=color, lw=1.5, ls=style, label=label, zorder=3)
-    places = [trial.number for trial in history.failed]
-    if places:
-        edge = {"transform": axes.get_xaxis_transform(), "clip_on": False, "marker": "x"}
-        look = {"s": 22, "c": theme.failure, "lw": 1.2, "zorder": 3}
-        label = f"rejected ({len(places)})"
-        axes.scatter(places, [0.975] * len(places), label=label, **edge, **look)
-
-
-def _search_title(history: History) -> str:
+def search_title(history: History) -> str:
+    """What was searched where, and what came of it."""
     start, result, roofline_ms = history.start, history.result, history.roofline_ms
     name = f"{start.kernel} on {start.device}" if start else "search"
     if result is None or not result.is_measured:
         return name
-    share = f", {roofline_text(roofline_ms, result.ms)}" if roofline_ms else ""
+    is_told = roofline_ms and not result.is_unsteady
+    share = f", {roofline_text(roofline_ms, result.ms)}" if roofline_ms and is_told else ""
     return f"{name}: {number_text(result.ms)} ms{share}"

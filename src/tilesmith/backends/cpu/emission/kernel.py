@@ -22,6 +22,7 @@ from tilesmith.backends.cpu.emission.context import (
 )
 from tilesmith.backends.cpu.emission.elements import emit_store, emit_update, register
 from tilesmith.backends.cpu.emission.nests import emit_nest
+from tilesmith.backends.cpu.line_marks.marks import Mark
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.registers import (
@@ -138,6 +139,7 @@ STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = 
     whole_tiles.Combine: lambda at, item: at.with_scalars(lines.emit_combination(at, item)),
     statements.For: _for,
     statements.If: _if,
+    Mark: lambda at, item: at.builder.emit(f"; mark {item.number}"),
     statements.Nest: lambda at, item: at.with_scalars(emit_nest(at, item)),
     whole_tiles.Print: lines.emit_print,
     whole_tiles.Product: products.emit_product,

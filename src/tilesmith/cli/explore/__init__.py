@@ -1,0 +1,1 @@
+"""The command that writes a page about a kernel."""

@@ -1,0 +1,58 @@
+"""``tilesmith explore module:kernel --args ... -o page.html``: from source to machine code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilesmith.cli.flags import BoundFlags, make_command_adder
+from tilesmith.cli.output import UsageError, show
+from tilesmith.explore.costs import NotHereError, measure_ms
+from tilesmith.explore.explorer import explore as make_explorer
+from tilesmith.schedule.config import Config
+
+
+@dataclass(frozen=True)
+class ExploreFlags(BoundFlags):
+    """The options of ``tilesmith explore``."""
+
+    config: Annotated[
+        str, typer.Option(help="a config as JSON, instead of the one that calls use")
+    ] = ""
+    beside: Annotated[str, typer.Option(help="a second config as JSON, to compare with")] = ""
+    measure: Annotated[
+        bool, typer.Option("--measure", help="run it here, and draw its time into the roofline")
+    ] = False
+    output: Annotated[Path, typer.Option("-o", "--output", help="the file to write")] = Path(
+        "explore.html"
+    )
+
+
+def explore(flags: ExploreFlags) -> int:
+    """Write a page: source, IR after every pass, code, tiles, times and what others would cost."""
+    bound = flags.bind()
+    config, beside = _config("--config", flags.config), _config("--beside", flags.beside)
+    try:
+        measured = measure_ms(bound, config) if flags.measure else None
+    except NotHereError as error:
+        raise UsageError(f"--measure: {error}") from None
+    made = make_explorer(bound, config, beside, measured)
+    try:
+        path = made.save(flags.output)
+    except OSError as error:
+        raise UsageError(f"{flags.output} cannot be written: {error.strerror}") from None
+    show(f"{path} ({path.stat().st_size / 1024:.0f} KiB)")
+    return 0
+
+
+def _config(option: str, text: str) -> Config | None:
+    try:
+        return Config.from_json(text) if text else None
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+add_to = make_command_adder(explore=explore)
