@@ -19,6 +19,7 @@ from tilesmith.compiler.launch_guards.checks import (
 from tilesmith.compiler.module_source import default_functions, literal
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import Binary, build, cannot
+from tilesmith.export.quick_checks.condition import guarded_lines
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.runtime.device import resolve_target
 from tilesmith.schedule.config import Config
@@ -132,7 +133,7 @@ class _Reader:
             yield f"_pack_{self.name} = struct.Struct({'=' + self.binary.layout!r}).pack"
             yield "\n"
         yield f"def _{self.name}({', '.join(self.captured)}):"
-        yield from (f"    {line}" for line in self.checks.statements)
+        yield from (f"    {line}" for line in guarded_lines(self.checks.statements))
         made = {p.name: p.source for p in parameters if p.is_made_at_launch}
         yield from (f"    _{key} = {source}" for key, source in made.items())
         values = [
