@@ -329,6 +329,11 @@ def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
+def ray_address() -> str:
+    """Where Ray's own variable says that its cluster is; empty: nowhere."""
+    return os.environ.get("RAY_ADDRESS", "").strip()
+
+
 def _default_cache_dir(environ: Mapping[str, str]) -> str:
     root = environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return str(Path(root) / "tilesmith")

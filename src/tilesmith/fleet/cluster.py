@@ -1,0 +1,105 @@
+"""A Ray cluster: found by its address, and its devices as lanes.
+
+Ray is an optional package (``pip install tilesmith[ray]``), named here alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tilesmith.fleet.node import TimingWorker
+from tilesmith.fleet.ray_lane import RayLane
+from tilesmith.fleet.work import FleetError
+
+TIMER = "tilesmith_timer"
+"""The resource of a node whose CPU may be used for timing; as many as should be timed at once."""
+CONNECT_S = 3.0
+NAMESPACE = "tilesmith"
+CLIENT = "ray://"
+
+
+def connect(on: str, environment_address: str) -> Any:
+    """Ray, connected to a cluster; FleetError if there is none."""
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError:
+        raise FleetError(
+            "tuning on a cluster needs Ray, which is not installed: pip install 'tilesmith[ray]'"
+        ) from None
+    address = environment_address or "auto" if on == "ray" else on
+    if ray.is_initialized():
+        return ray
+    require_reachable(address)
+    try:
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
+        )
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        raise FleetError(f"no Ray cluster at {address}: {_short(error)}") from None
+    return ray
+
+
+def require_reachable(address: str) -> None:
+    """Raise soon where nothing listens: Ray itself would try for a minute."""
+    host, colon, port = address.removeprefix(CLIENT).rpartition(":")
+    if not colon or not port.isdecimal():
+        if address == "auto":
+            return
+        raise FleetError(f"{address!r} is no address of Ray: expected ray://host:port or host:port")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise FleetError(f"no Ray cluster answers at {address}: {reason}") from None
+
+
+def _short(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def cluster_lanes(ray: Any, device: str) -> tuple[list[RayLane], list[str]]:
+    """A lane for each GPU (``cuda``), or for each timer of a node (``cpu``).
+
+    Returns those that came up, and what the others said. FleetError if none did.
+    """
+    total = ray.cluster_resources()
+    count = int(total.get("GPU" if device == "cuda" else TIMER, 0))
+    if not count:
+        start = "ray start --num-gpus N" if device == "cuda" else (
+            f"ray start --resources '{{\"{TIMER}\": 1}}'"
+        )
+        what = "GPU" if device == "cuda" else f"resource {TIMER!r}, which lets a CPU be timed"
+        raise FleetError(f"no node of the cluster has a {what}: start its nodes with {start}")
+    cores = int(total.get("CPU", 0))
+    if not cores:
+        raise FleetError("no node of the cluster has a CPU for builds: ray start --num-cpus N")
+    needs: dict[str, Any] = {"num_gpus": 1} if device == "cuda" else {"resources": {TIMER: 1}}
+    worker = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD", **needs)(
+        TimingWorker
+    )
+    name = "cuda:0" if device == "cuda" else "cpu"
+    make: Callable[[], Any] = lambda: worker.remote(name)  # noqa: E731
+    lanes = [RayLane(ray, make, name, max(1, cores // count)) for _ in range(count)]
+    usable, problems = list[RayLane](), list[str]()
+    for lane in lanes:
+        try:
+            assert lane.facts
+            usable.append(lane)
+        except FleetError as error:
+            problems.append(str(error))
+            with suppress(Exception):
+                lane.close()
+    if not usable:
+        raise FleetError("\n".join(dict.fromkeys(problems)))
+    return usable, problems
+
+
+def has_gpus(ray: Any) -> bool:
+    """Whether a node has one."""
+    return ray.cluster_resources().get("GPU", 0) >= 1
