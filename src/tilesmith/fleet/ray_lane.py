@@ -47,6 +47,7 @@ class RayLane:
         self.loss = ""
         self.actor: Any = make_actor()
         self._facts: Facts | None = None
+        self._name = ""
         self.place = RayPlace(ray, self, device, num_jobs)
 
     @property
@@ -59,7 +60,8 @@ class RayLane:
     @property
     def name(self) -> str:
         """For people."""
-        return f"{self.facts.node}/{self.actor._actor_id.hex()[:6]}"  # noqa: SLF001
+        self._name = self._name or f"{self.facts.node}/{self.actor._actor_id.hex()[:6]}"  # noqa: SLF001
+        return self._name
 
     @property
     def kind(self) -> Kind:
