@@ -98,6 +98,8 @@ class Settings:
 
     cache_dir: str = _setting("", rules.PATH)
     """Where compiled kernels and tuned configs are kept."""
+    team_cache: str = _setting("", rules.TEXT)
+    """A folder or URL with configs and measurements that a team shares, under the local cache."""
     skip_cache: bool = _setting(False, rules.FLAG)
     assert_cache_hit: bool = _setting(False, rules.FLAG)
     logs: str = _setting("", rules.LOGS)

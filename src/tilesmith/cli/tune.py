@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, make_command_adder
+from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags
 from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
@@ -115,6 +115,3 @@ def _written(prefix: Path) -> list[Path]:
     """The files of the report; one for which the disk had no room is empty."""
     found = prefix.parent.glob(f"{escape(prefix.name)}.*")
     return sorted(path for path in found if path.stat().st_size)
-
-
-add_to = make_command_adder(tune=tune)

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tilesmith.fleet.node import TimingWorker
+from tilesmith.fleet.node import TimingWorker, is_importable
 from tilesmith.fleet.ray_lane import RayLane
 from tilesmith.fleet.work import FleetError
 
 TIMER = "tilesmith_timer"
 """The resource of a node whose CPU may be used for timing; as many as should be timed at once."""
 CONNECT_S = 3.0
+WARM_S = 60.0
+"""So long the first search waits for processes that build."""
 NAMESPACE = "tilesmith"
 CLIENT = "ray://"
 
@@ -86,6 +88,11 @@ def cluster_lanes(ray: Any, device: str) -> tuple[list[RayLane], list[str]]:
     name = "cuda:0" if device == "cuda" else "cpu"
     make: Callable[[], Any] = lambda: worker.remote(name)  # noqa: E731
     lanes = [RayLane(ray, make, name, max(1, cores // count)) for _ in range(count)]
+    # Processes for builds import torch now, not while the first search waits for them.
+    warm = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(is_importable)
+    ray.wait(warming := [warm.remote() for _ in range(cores)], num_returns=cores, timeout=WARM_S)
+    for task in warming:
+        ray.cancel(task)
     usable, problems = list[RayLane](), list[str]()
     for lane in lanes:
         try:

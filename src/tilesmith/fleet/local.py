@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilesmith.fleet.work import FleetError, Kind
@@ -21,7 +22,7 @@ class LocalLane:
     place: Place
     loss: str = ""
 
-    def revive(self) -> bool:
+    def revive(self, is_wanted: Callable[[], bool]) -> bool:
         """There is no other."""
         return False
 

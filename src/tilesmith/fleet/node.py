@@ -43,6 +43,11 @@ def _build_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=PREFIX))
 
 
+def is_importable() -> bool:
+    """Loads this module, and what builds need, into a process of the cluster."""
+    return True
+
+
 def build(program: bytes) -> tuple[BuildReply, Files]:
     """Build a program; its files are those that a runner looks for."""
     folder = _build_folder()
@@ -69,7 +74,8 @@ class TimingWorker:
         self._child.start()
 
     def describe(self) -> Facts:
-        """Where this is, and what kind of device it has."""
+        """Where this is, and what kind of device it has; its child is up then."""
+        self._child.await_ready()
         target = target_of(torch.device(self._device))
         return Facts(gethostname(), describe_device(target), target, toolchain())
 

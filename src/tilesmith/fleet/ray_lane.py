@@ -6,6 +6,7 @@ A lost actor, or one that does not answer, is a lost lane: no candidate is blame
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -31,8 +32,9 @@ ANSWER_GRACE_S = 30.0
 """Beyond a job's own timeout, which its worker watches: then the worker itself hangs."""
 START_S = 120.0
 """For an actor to be placed and to import torch."""
-REVIVE_S = 20.0
-"""How long a lost lane waits for another worker."""
+REVIVE_S = 600.0
+"""How long a lost lane waits for another worker while there is work for it."""
+POLL_S = 0.5
 QUEUE_S = 120.0
 """Beyond its own timeout a build may wait for a free core."""
 MAX_RETRIES = 2
@@ -81,22 +83,23 @@ class RayLane:
             self._lose(_first_line(error))
         raise ChildUnavailable(self.loss)
 
-    def revive(self) -> bool:
-        """Wait a while for another worker of the same kind."""
-        kind, known = self.kind, self._facts
+    def revive(self, is_wanted: Callable[[], bool]) -> bool:
+        """Wait for another worker of the same kind, as long as there is work for it."""
+        known = self.facts
         self.actor = self._make_actor()
-        try:
-            self._facts = self._describe(REVIVE_S)
-        except FleetError:
-            self.close()
-            self._facts = known
-            return False
-        if self.kind != kind:  # its times would be told under another name
-            self.close()
-            self._facts = known
-            return False
-        self.loss = ""
-        return True
+        coming, end = self.actor.describe.remote(), monotonic() + REVIVE_S
+        while is_wanted() and monotonic() < end:
+            if not self._ray.wait([coming], timeout=POLL_S)[0]:
+                continue
+            with suppress(FleetError):
+                found = self._describe(START_S)
+                # Of another kind its times would be told under the wrong name.
+                if (found.target, found.device) == (known.target, known.device):
+                    self.loss = ""
+                    return True
+            break
+        self.close()
+        return False
 
     def close(self) -> None:
         """Free the device."""

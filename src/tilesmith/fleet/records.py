@@ -32,7 +32,7 @@ class SharedArchive(Archive):
         self._lock = threading.RLock()
         self._live: dict[Config, Outcome] = {}
         """What lanes have found out in this search."""
-        self._results: dict[int, TuneResult] = {}
+        self._results: dict[threading.Thread, TuneResult] = {}
         """The latest of each lane."""
         self.is_final = False
         """Whether the next result is that of the finals, which counts whatever its time."""
@@ -79,7 +79,7 @@ class SharedArchive(Archive):
             if self.is_final:
                 super().commit(result)
                 return
-            self._results[threading.get_ident()] = result
+            self._results[threading.current_thread()] = result
             super().commit(min(self._results.values(), key=lambda found: found.ms))
 
 

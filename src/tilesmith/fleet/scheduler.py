@@ -89,7 +89,7 @@ class Fleet:
             while (slot := self._take(lane)) is not None:
                 deadline = Deadline(slot.budget_s)
                 self._work(slot, lane, deadline)
-                if lane.loss and not (self.is_stopped or lane.revive()):
+                if lane.loss and not lane.revive(lambda: self._has_work(lane)):
                     self._tell(f"{lane.name} is left out: {lane.loss}")
                     return
         except BaseException as error:  # told to whoever waits for the threads
@@ -104,11 +104,16 @@ class Fleet:
                 if own:
                     self._slots.remove(own[0])
                     return own[0]
-                pairs = zip(self._tasks, self._progress)
-                if not any(p.num_open for task, p in pairs if task.kind == lane.kind):
+                if not self._has_work(lane):
                     return None
                 self._changed.wait(WAIT_S)
         return None
+
+    def _has_work(self, lane: Lane) -> bool:
+        """Whether a task of its kind has not ended."""
+        pairs = zip(self._tasks, self._progress)
+        is_open = any(p.num_open for task, p in pairs if task.kind == lane.kind)
+        return is_open and not self.is_stopped
 
     def _work(self, slot: Slot, lane: Lane, deadline: Deadline) -> None:
         place = next(n for n, task in enumerate(self._tasks) if task is slot.task)

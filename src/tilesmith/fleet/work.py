@@ -6,7 +6,7 @@ kind of device; it has as many slots as lanes may search it at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,8 +48,8 @@ class Lane(Protocol):
         """Why it cannot be used any more; empty while it can."""
         ...
 
-    def revive(self) -> bool:
-        """Find another worker of the same kind after a loss; whether there is one."""
+    def revive(self, is_wanted: Callable[[], bool]) -> bool:
+        """Find another worker of the same kind after a loss, while there is work for it."""
         ...
 
     def close(self) -> None:
