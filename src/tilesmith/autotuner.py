@@ -42,7 +42,8 @@ from tilesmith.tune.tuner import TuneContext, Tuner
 
 if TYPE_CHECKING:
     from tilesmith.dispatch.tuning import ShapeDispatch
-    from tilesmith.fleet.work import FleetResult
+    from tilesmith.fleet.scheduler import FleetResult
+    from tilesmith.fleet.tuning import FleetRequest
     from tilesmith.jit.kernel import Kernel
 
 CompileFunction = Callable[[Config], Callable[..., Any]]
@@ -380,8 +381,8 @@ def tune_many(
         options: settings and options of the search, as of ``kernel.autotune``.
     """
     fleet = importlib.import_module("tilesmith.fleet.tuning")
-    request = TuneRequest(force, budget, options)
-    return fleet.tune_fleet(jobs, fleet.FleetRequest(on, request))
+    wanted: FleetRequest = fleet.FleetRequest(on, TuneRequest(force, budget, options))
+    return fleet.tune_fleet(jobs, wanted)
 
 
 __all__ = [

@@ -22,8 +22,8 @@ from tilesmith.jit.tuner import TuneRequest
 from tilesmith.store.journal import find_journals
 from tilesmith.store.winners import Winners
 
-NODE = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20}
-TIMER = {"resources": {"tilesmith_timer": 1}}
+NODE: dict[str, Any] = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20}
+TIMER: dict[str, Any] = {"resources": {"tilesmith_timer": 1}}
 
 
 def journal_lines(folder: Path) -> list[str]:
@@ -49,12 +49,12 @@ def main() -> None:
     jobs = [(softmax, (torch.randn(32, 96),))]
     request = TuneRequest(True, budget_s, {"cache_dir": str(folder)})
     lines: list[str] = []
-    (found,) = tune_fleet(jobs, FleetRequest(cluster.address, request, tell=lines.append))
+    (found,) = tune_fleet(jobs, FleetRequest(str(cluster.address), request, tell=lines.append))
     after = journal_lines(folder)
     assert found.result is not None
     ray.shutdown()
     cluster.shutdown()
-    print(
+    sys.stdout.write(
         json.dumps(
             {
                 "measured": found.num_measured,

@@ -17,7 +17,7 @@ def main() -> None:
     request = TuneRequest(True, budget_s, {"cache_dir": folder})
     (found,) = tune_fleet([(softmax, (torch.randn(32, 96),))], FleetRequest(address, request))
     assert found.result is not None
-    print(found.result.ms, found.result.num_recalled, found.num_measured)
+    sys.stdout.write(f"{found.result.ms} {found.result.num_recalled} {found.num_measured}\n")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilesmith.fleet.cluster import cluster_lanes, connect, require_reachable
-from tilesmith.fleet.local import local_lanes
+from tilesmith.fleet.lanes import cluster_lanes, connect, local_lanes, require_reachable
 from tilesmith.fleet.work import FleetError
 from tilesmith.runtime.device import device_targets
 

@@ -26,7 +26,13 @@ def run_program(folder: Path, budget_s: float, kill_after: int) -> dict[str, Any
     environment = {**os.environ, **QUIET, "PYTHONPATH": path}
     environment.pop("RAY_ADDRESS", None)
     ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert not ended.returncode, ended.stderr[-3000:]
     return json.loads(ended.stdout.splitlines()[-1])

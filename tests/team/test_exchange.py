@@ -21,8 +21,16 @@ from tilesmith.store.key import StoreKey
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.store.winners import Winner, Winners
 from tilesmith.team import exchange
-from tilesmith.team.contents import MAX_LINES, pack_lines, pack_winner, settle_time
-from tilesmith.team.exchange import diff, prune, pull, push
+from tilesmith.team.exchange import (
+    MAX_LINES,
+    diff,
+    pack_lines,
+    pack_winner,
+    prune,
+    pull,
+    push,
+    settle_time,
+)
 from tilesmith.team.shared_folder import FOLDER, SharedFolder, TeamCacheError, object_name
 
 KEY = StoreKey(
@@ -165,17 +173,20 @@ def named(content: bytes, kind: str = "winner") -> tuple[str, bytes]:
 
 LINE = {"schema": 1, "kernel": "softmax", "family": "0" * 16, "lines": []}
 HOSTILE = [
-    (("winner-" + "0" * 32 + ".json", GOOD), "its content is not the one that its name was made of"),
+    (("winner-" + "0" * 32 + ".json", GOOD),
+     "its content is not the one that its name was made of"),
     (named(b"not json"), "line 1, column 1: not JSON: Expecting value"),
     (named(b"\xff\xfe"), "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     (named(b"[" * 100_000), "too deeply nested"),
     (named(winner_with(config={"block_sizes": {"a": 1}})),
      "winners.{digest}.config.block_sizes: expected a number, a string, true, false, null or a "
      "list, found {{'a': 1}}"),
-    (named(winner_with(code="import os")), "winners.{digest}: expected only the fields key, config, "
-     "median_ms, spread, note, time, found 'code'"),
+    (named(winner_with(code="import os")),
+     "winners.{digest}: expected only the fields key, config, median_ms, spread, note, time, "
+     "found 'code'"),
     (named(winner_with(median_ms=0)), "it took no time at all"),
-    (named(winner_with(median_ms=-1)), "winners.{digest}.median_ms: expected a number >= 0, found -1"),
+    (named(winner_with(median_ms=-1)),
+     "winners.{digest}.median_ms: expected a number >= 0, found -1"),
     (named(b'{"schema": 1, "winners": {}}'), "it has 0 winners, not one"),
     (named(json.dumps({**LINE, "schema": 9}).encode(), "journal"), "schema: expected 1, found 9"),
     (named(json.dumps({**LINE, "kernel": "other"}).encode(), "journal"),
@@ -239,7 +250,9 @@ def test_a_time_in_the_future_is_told_and_taken_as_now(tmp_path: Path) -> None:
     put(shared, *named(content))
     done = pull(tmp_path / "here", shared, None)
     place = f"softmax/{object_name('winner', content)}"
-    assert done.notes == [f"{place}: it was found 30 days from now: a clock is wrong; taken as of now"]
+    assert done.notes == [
+        f"{place}: it was found 30 days from now: a clock is wrong; taken as of now"
+    ]
     (winner,) = Winners(tmp_path / "here").entries()
     assert winner.time <= datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     # A clock that is a little ahead is nobody's business.
@@ -300,7 +313,9 @@ def served(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_by_http_entries_are_read_and_not_written(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     remember(tmp_path / "ours", CONFIG, 0.5)

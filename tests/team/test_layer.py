@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import tilesmith as helion
 import tilesmith.language as hl
+from tilesmith.cli.kernel_reference import find_kernel
 from tilesmith.cli.main import app
 from tilesmith.store.lookup import make_key, winner_key
 from tilesmith.store.winners import Winners
@@ -47,8 +48,9 @@ def test_a_first_call_takes_what_a_colleague_pushed(tmp_path: Path) -> None:
     push(tmp_path / "theirs", SharedFolder(url), None)
     ours = helion.kernel(raised, cache_dir=str(tmp_path / "ours"), team_cache=url)
     torch.testing.assert_close(ours(X), X + 1, rtol=0, atol=0)
-    bound = ours.bind((X,))
-    assert bound.chosen is not None or bound.resolve(None)["block_sizes"] == [16]
+    active = ours.bind((X,))._active
+    assert active is not None
+    assert active.config["block_sizes"] == [16]
     (found,) = Winners(tmp_path / "ours").entries()
     assert found.note.endswith(f"; from {url}")
 
@@ -63,7 +65,9 @@ def test_a_place_that_cannot_be_reached_costs_one_warning(
         torch.testing.assert_close(ours(X[:50]), X[:50] + 1, rtol=0, atol=0)
     lines = [record.getMessage() for record in caplog.records if "team" in record.getMessage()]
     assert len(lines) == 1
-    assert lines[0].startswith(f"the team's cache {url} is left out: {url!r} is no place for a cache")
+    assert lines[0].startswith(
+        f"the team's cache {url} is left out: {url!r} is no place for a cache"
+    )
 
 
 def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,3 +94,29 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.stderr == (
         "error: name a shared cache: a URL, or the variable TILESMITH_TEAM_CACHE\n"
     )
+
+
+def test_explain_says_where_a_config_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "shared")
+    file = tmp_path / "raising.py"
+    lines = ["import torch", "import tilesmith as helion", "import tilesmith.language as hl"]
+    body = Path(__file__).read_text().partition("def raised")[2].partition("\n\n\n")[0]
+    file.write_text("\n".join([*lines, "@helion.kernel", f"def raised{body}", ""]))
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "theirs"))
+    arguments = ["--args", "ones(96)", "--device", "cpu"]
+    command = ["explain", f"{file}:raised", *arguments, "--count", "1"]
+    assert "stored" not in CliRunner().invoke(app, command).stdout
+    kernel = find_kernel(f"{file}:raised")
+    key = winner_key(make_key(kernel.bind((X,)), (X,)), (), {}, False)
+    Winners(tmp_path / "theirs").commit(key, helion.Config(block_sizes=[16]), 0.5, note="7 configs")
+    push(tmp_path / "theirs", SharedFolder(url), None)
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "ours"))
+    monkeypatch.setenv("TILESMITH_TEAM_CACHE", url)
+    again = file.with_name("raising_again.py")  # loaded anew, with these settings
+    again.write_text(file.read_text())
+    command[1] = f"{again}:raised"
+    shown = CliRunner().invoke(app, command).stdout.splitlines()
+    (found,) = [line for line in shown if line.startswith("found ")]
+    assert found.partition(", ")[2] == f"0.5 ms; 7 configs; from {url}; used"

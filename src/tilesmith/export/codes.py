@@ -14,12 +14,12 @@ from tilesmith.compiler.launch_guards.checks import (
     REQUIRE,
     HostNames,
     LaunchChecks,
+    guarded_lines,
     launch_checks,
 )
 from tilesmith.compiler.module_source import default_functions, literal
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import Binary, build, cannot
-from tilesmith.export.quick_checks.condition import guarded_lines
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.runtime.device import resolve_target
 from tilesmith.schedule.config import Config

@@ -40,18 +40,10 @@ _PROMOTE_128_BYTES = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B, as Triton has it
 _MAX_DESCRIPTORS = 512
 
 
-_num_threads = torch.get_num_threads
-
-
-def _plain_stream(device: int) -> int:
-    return torch.cuda.current_stream(device).cuda_stream
-
-
 # Torch's own functions below, without the objects that it makes around them; not in every build.
-_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _plain_stream)
-_current_device: Callable[[], int] = getattr(
-    torch._C, "_cuda_getDevice", torch.cuda.current_device
-)
+_plain: Callable[[int], int] = lambda device: torch.cuda.current_stream(device).cuda_stream  # noqa: E731
+_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _plain)
+_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 
 class PackageError(RuntimeError):
@@ -131,7 +123,7 @@ def load(
         by_shapes.setdefault(key, []).append(pair)
 
     def launch(*values: Any) -> None:
-        problems: list[str] = []
+        problems: tuple[str, ...] = ()
         for read, code in pairs if shapes is None else by_shapes.get(shapes(*values), pairs):
             try:
                 problem = code.run(*read(*values))
@@ -139,27 +131,10 @@ def load(
                 problem = str(error)
             if problem is None:
                 return
-            problems.append(f"{code.name}: {problem}")
+            problems += (f"{code.name}: {problem}",)
         raise ValueError(f"{manifest['kernel']}: no code for this call\n  " + "\n  ".join(problems))
 
-    return launch_one(*pairs[0], launch) if len(pairs) == 1 else launch
-
-
-def launch_one(
-    read: Reader, code: CpuCode | GpuCode, launch: Callable[..., None]
-) -> Callable[..., None]:
-    """The same as ``launch`` for a single code, in fewer steps; what does not fit goes there."""
-    run = code.run
-
-    def launch_quickly(*values: Any) -> None:
-        try:
-            given = read(*values)
-        except ValueError:
-            return launch(*values)
-        if run(*given) is not None:
-            launch(*values)
-
-    return launch_quickly
+    return launch
 
 
 class CpuCode:
@@ -174,11 +149,8 @@ class CpuCode:
 
     def run(self, packed: bytes, _kept: object) -> str | None:
         """Run it; ``_kept`` are tensors that nobody else may hold. Says why not, if so."""
-        if self._entry is None:
-            if self.problem is not None:
-                return self.problem
-            self._entry = self._load()
-        self._entry(packed, _num_threads())
+        self._entry = self._entry or (None if self.problem else self._load())
+        return self._entry(packed, torch.get_num_threads()) if self._entry else self.problem
 
     def _load(self) -> Any:
         library = ctypes.CDLL(str(self._path))
@@ -269,10 +241,7 @@ class GpuCode:
             if self.problem is not None:
                 return self.problem
             with torch.cuda.device(device):
-                problem = self._load(device)
-                if problem is not None:
-                    return problem
-                return self.run(values, _kept, grid, device, *described)
+                return self._load(device) or self.run(values, _kept, grid, device, *described)
         try:
             arguments = self._arguments.pop()
         except IndexError:
@@ -289,8 +258,7 @@ class GpuCode:
             # A thread of its own in which nothing has used the device yet.
             torch.cuda.current_stream(device).synchronize()
             code = self._launch(*given)
-        if code:
-            check(self._entry["kind"], code)
+        check(self._entry["kind"], code)
         self._arguments.append(arguments)
         return None
 

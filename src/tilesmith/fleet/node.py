@@ -68,9 +68,7 @@ class TimingWorker:
         self._folder = self._stack.enter_context(temporary_folder(PREFIX))
         arguments = () if device == "cpu" else (device,)
         environment = {CACHE_VARIABLE: str(self._folder)}
-        self._child = RestartingChild(
-            RUNNER_MODULE, environment, is_bare=True, arguments=arguments
-        )
+        self._child = RestartingChild(RUNNER_MODULE, environment, is_bare=True, arguments=arguments)
         self._child.start()
 
     def describe(self) -> Facts:

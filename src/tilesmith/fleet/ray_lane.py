@@ -59,10 +59,18 @@ class RayLane:
             self._facts = self._describe(START_S)
         return self._facts
 
+    def find_problem(self) -> str:
+        """Why it cannot be used; empty if it can."""
+        try:
+            self._facts = self.facts
+        except FleetError as error:
+            return str(error)
+        return ""
+
     @property
     def name(self) -> str:
         """For people."""
-        self._name = self._name or f"{self.facts.node}/{self.actor._actor_id.hex()[:6]}"  # noqa: SLF001
+        self._name = self._name or f"{self.facts.node}/{self.actor._actor_id.hex()[:6]}"
         return self._name
 
     @property
@@ -261,9 +269,7 @@ class RayPool:
         """What is done, or failed, or took too long."""
         if not self._waiting:
             return []
-        done, _ = self._ray.wait(
-            list(self._waiting), num_returns=len(self._waiting), timeout=0.0
-        )
+        done, _ = self._ray.wait(list(self._waiting), num_returns=len(self._waiting), timeout=0.0)
         if not done:
             done, _ = self._ray.wait(list(self._waiting), timeout=timeout_s)
         return [*map(self._take, done), *self._late()]
@@ -295,3 +301,8 @@ class RayPool:
 
     def _cancel(self, reference: Any) -> None:
         self._ray.cancel(reference, force=True)
+
+
+def has_gpus(ray: Any) -> bool:
+    """Whether a node of the cluster has one."""
+    return ray.cluster_resources().get("GPU", 0) >= 1

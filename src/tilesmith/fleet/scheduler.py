@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
-from tilesmith.fleet.lane_search import search_slot
 from tilesmith.fleet.records import Claims, SharedArchive
-from tilesmith.fleet.work import FleetError, FleetResult, Lane, LaneReport, Progress, Slot, Task
+from tilesmith.fleet.work import FleetError, Lane, LaneReport, Progress, Slot, Task
 from tilesmith.schedule.config import Config
 from tilesmith.tune.context import Deadline
 from tilesmith.tune.result import TuneResult
+from tilesmith.tune.trials import NEAR
 
 NUM_FINALISTS = 5
 FINALS_SHARE = 0.15
@@ -29,11 +29,24 @@ Search = Callable[[Slot, Lane, SharedArchive, Claims, Deadline], LaneReport]
 Tell = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class FleetResult:
+    """What became of a task."""
+
+    task: Task
+    result: TuneResult | None
+    """None: no lane came to an end with it."""
+    num_measured: int
+    """Configs that were timed, by all lanes."""
+    lanes: Sequence[str]
+    losses: Sequence[str] = ()
+
+
 class Fleet:
     """Runs tasks on lanes, one thread for each lane. ``tell`` gets a line where something ends."""
 
     def __init__(
-        self, tasks: Sequence[Task], lanes: Sequence[Lane], tell: Tell, search: Search = search_slot
+        self, tasks: Sequence[Task], lanes: Sequence[Lane], tell: Tell, search: Search
     ) -> None:
         self._tasks, self._lanes, self._tell, self._search = tasks, lanes, tell, search
         self._changed = threading.Condition()
@@ -117,7 +130,11 @@ class Fleet:
 
     def _work(self, slot: Slot, lane: Lane, deadline: Deadline) -> None:
         place = next(n for n, task in enumerate(self._tasks) if task is slot.task)
-        archive, claims, progress = self._archives[place], self._claims[place], self._progress[place]
+        archive, claims, progress = (
+            self._archives[place],
+            self._claims[place],
+            self._progress[place],
+        )
         with self._changed:
             self._running.append(deadline)
         try:
@@ -181,7 +198,9 @@ def choose_finalists(reports: Sequence[LaneReport], task: Task) -> tuple[Config,
         for outcome in report.measured:
             ratio = outcome.time_ms / basis
             ratios[outcome.config] = min(ratio, ratios.get(outcome.config, inf))
-    best = sorted(ratios, key=lambda config: ratios[config])[:NUM_FINALISTS]
+    limit = NEAR * min(ratios.values(), default=inf)
+    near = [config for config, ratio in ratios.items() if ratio <= limit]
+    best = sorted(near, key=lambda config: ratios[config])[:NUM_FINALISTS]
     default = task.case.bound.config_spec.normalize(task.case.bound.config_spec.default_config())
     return tuple(dict.fromkeys([*best, *([default] if default in ratios else [])]))
 

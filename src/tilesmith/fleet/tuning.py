@@ -6,25 +6,33 @@ it needs no device itself: arguments may lie on its CPU while GPUs elsewhere mea
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from typing_extensions import override
+
 import tilesmith.exc as errors
-from tilesmith.fleet.cluster import cluster_lanes, connect, has_gpus
-from tilesmith.fleet.local import local_lanes
-from tilesmith.fleet.records import SharedArchive
-from tilesmith.fleet.scheduler import Fleet, require_results
-from tilesmith.fleet.work import FleetError, FleetResult, Kind, Lane, Task
+from tilesmith.fleet.lanes import cluster_lanes, connect, local_lanes
+from tilesmith.fleet.ray_lane import has_gpus
+from tilesmith.fleet.records import Claims, SharedArchive
+from tilesmith.fleet.scheduler import Fleet, FleetResult, require_results
+from tilesmith.fleet.work import FleetError, Kind, Lane, LaneReport, Slot, Task
 from tilesmith.jit.kernel import Kernel
-from tilesmith.jit.tuner import TuneRequest
+from tilesmith.jit.tuner import MultiRequest, TuneRequest
 from tilesmith.runtime.device import device_targets
 from tilesmith.settings import ray_address
+from tilesmith.store.outcome import Candidate
 from tilesmith.store.winners import Winner
-from tilesmith.tune.context import Case
-from tilesmith.tune.options import options_from_settings
+from tilesmith.tune.context import Case, Deadline, EmittedCandidate
+from tilesmith.tune.listener import History, SafeListener
+from tilesmith.tune.options import TuneOptions, options_from_settings
 from tilesmith.tune.result import StopReason, TuneResult
+from tilesmith.tune.search_run import SearchRun
+from tilesmith.tune.workspace import Workspace
 
 LOCAL = "local"
 Job = tuple[Kernel[..., Any], tuple[Any, ...]]
@@ -44,6 +52,55 @@ class FleetRequest:
     """Gets a line where something ends."""
 
 
+EMISSION = threading.Lock()
+"""Kernels are traced and printed by one thread at a time; it is Python that takes the time."""
+
+
+class LaneWorkspace(Workspace):
+    """A workspace whose use of the compiler takes turns with those of other lanes."""
+
+    @override
+    def capture(self) -> None:
+        with EMISSION:
+            super().capture()
+
+    @override
+    def emit(self, candidate: Candidate) -> EmittedCandidate:
+        with EMISSION:
+            return super().emit(candidate)
+
+
+def lane_options(slot: Slot, claims: Claims) -> TuneOptions:
+    """The options of a task as one slot searches by them."""
+    options = slot.task.options
+    settings = options.settings
+    changes: dict[str, Any] = {
+        "autotune_random_seed": options.seed + slot.number,
+        "autotune_log_level": max(options.settings.autotune_log_level, logging.WARNING),
+    }
+    if not slot.finalists:
+        keep = claims.filter(slot.number, settings.autotune_config_filter)
+        changes["autotune_config_filter"] = keep
+    changed = replace(options, settings=replace(settings, **changes), budget_s=slot.budget_s)
+    return replace(changed, configs=slot.finalists) if slot.finalists else changed
+
+
+def search_slot(
+    slot: Slot, lane: Lane, archive: SharedArchive, claims: Claims, deadline: Deadline
+) -> LaneReport:
+    """Search until the slot's budget ends, or the lane is lost."""
+    options, history = lane_options(slot, claims), History()
+    cases = [slot.task.case]
+    with ExitStack() as stack:
+        workspace = LaneWorkspace(
+            cases, options, MultiRequest(TuneRequest()), deadline, stack, lane.place
+        )
+        run = SearchRun(cases, options, archive, SafeListener([history]), workspace)
+        result = run.run()
+    measured = [trial.outcome for trial in history.timed if not trial.outcome.is_recalled]
+    return LaneReport(lane.name, result, tuple(measured), history.default_ms)
+
+
 def tune_fleet(jobs: Sequence[Job], wanted: FleetRequest) -> list[FleetResult]:
     """Search all jobs on all kinds of device; FleetError where no worker can be had."""
     if not jobs:
@@ -54,7 +111,7 @@ def tune_fleet(jobs: Sequence[Job], wanted: FleetRequest) -> list[FleetResult]:
         tasks = [make_task(job, kind, wanted.request) for kind in kinds for job in jobs]
         known = {n: stored_result(task, wanted.request) for n, task in enumerate(tasks)}
         left = [task for n, task in enumerate(tasks) if known[n] is None]
-        fleet = Fleet(left, lanes, wanted.tell)
+        fleet = Fleet(left, lanes, wanted.tell, search_slot)
         found = iter(fleet.run() if left else [])
         results = [known[n] or next(found) for n in range(len(tasks))]
         if fleet.is_stopped:
@@ -74,7 +131,7 @@ def open_lanes(jobs: Sequence[Job], wanted: FleetRequest, stack: ExitStack) -> l
         lanes, problems = cluster_lanes(ray, device)
         for problem in dict.fromkeys(problems):
             wanted.tell(f"left out: {problem}")
-        found = list(lanes)
+        found = [*lanes]
     for lane in found:
         stack.callback(lane.close)
     return found

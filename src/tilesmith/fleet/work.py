@@ -6,7 +6,7 @@ kind of device; it has as many slots as lanes may search it at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,9 +39,20 @@ class Kind:
 class Lane(Protocol):
     """A device that searches. Used by one thread."""
 
-    name: str
-    kind: Kind
-    place: Place
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """What it measures on."""
+        ...
+
+    @property
+    def place(self) -> Place:
+        """Where its processes run."""
+        ...
 
     @property
     def loss(self) -> str:
@@ -103,16 +114,3 @@ class Progress:
     losses: list[str] = field(default_factory=list[str])
     """Lanes that were lost while they worked on it, and why."""
     final: TuneResult | None = None
-
-
-@dataclass(frozen=True)
-class FleetResult:
-    """What became of a task."""
-
-    task: Task
-    result: TuneResult | None
-    """None: no lane came to an end with it."""
-    num_measured: int
-    """Configs that were timed, by all lanes."""
-    lanes: Sequence[str]
-    losses: Sequence[str] = ()

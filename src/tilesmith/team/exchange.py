@@ -1,38 +1,123 @@
 """Push, pull, diff and prune: between the local cache folder and a shared place.
 
-What was measured here is never replaced by what others say. Entries that cannot be trusted are
-refused, named, and left where they are.
+An object holds one winner, or some measurements of one family, as JSON. All that is read is checked
+as what a stranger wrote: data of known fields, never code. What was measured here is never replaced
+by what others say. Entries that cannot be trusted are refused, named, and left where they are.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, cast
 
 from filelock import FileLock
 
+from tilesmith.diagnostics.wording import ms_text
 from tilesmith.disk.writing import replace_file
+from tilesmith.store.config_text import config_text
 from tilesmith.store.journal import find_journals, from_line, journal_folder
-from tilesmith.store.key import safe_name
-from tilesmith.store.winners import Winner, Winners
-from tilesmith.team.contents import (
-    Measurements,
-    pack_lines,
-    pack_winner,
-    settle_time,
-    unpack_lines,
-    unpack_winner,
-)
+from tilesmith.store.key import now_text, safe_name
+from tilesmith.store.lookup import make_key, search_overrides, winner_key
+from tilesmith.store.winners import Winner, Winners, read_text, write_text
 from tilesmith.team.shared_folder import Entry, SharedFolder, TeamCacheError
 
+SCHEMA = 1
+FAMILY_DIGITS = 16
+MAX_LINES = 2_000
+"""Of one object."""
+MAX_SKEW = timedelta(hours=1)
+_FIELDS = {"schema", "kernel", "family", "lines"}
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
 MAX_STORE_BYTES = 1 << 30
 _JOURNAL = re.compile(r"(.+)-([0-9a-f]{16})(\.old)?\.jsonl")
 _ORIGIN = "; from "
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Lines of the journal of one family."""
+
+    kernel: str
+    family: str
+    lines: tuple[str, ...]
+
+
+def pack_winner(winner: Winner) -> bytes:
+    """An object with one winner."""
+    return write_text({winner.digest: winner}).encode()
+
+
+def unpack_winner(content: bytes, kernel: str, place: str) -> Winner:
+    """The winner of an object; ValueError says what is wrong with it."""
+    found = list(read_text(content.decode(), place).values())
+    if len(found) != 1:
+        raise ValueError(f"{place}: it has {len(found)} winners, not one")
+    (winner,) = found
+    if safe_name(winner.key.kernel) != kernel:
+        raise ValueError(f"{place}: it is of another kernel, {winner.key.kernel!r:.60}")
+    if not winner.median_ms > 0.0:
+        raise ValueError(f"{place}: it took no time at all")
+    return winner
+
+
+def settle_time(winner: Winner, now: datetime | None = None) -> tuple[Winner, str]:
+    """A winner of the future is one of now, and a line says so: a clock is wrong somewhere."""
+    now = now or datetime.now(timezone.utc)
+    try:
+        found = datetime.strptime(winner.time, _TIME).replace(tzinfo=timezone.utc)
+    except ValueError:
+        return replace(
+            winner, time=now_text()
+        ), f"its time {winner.time!r:.40} is none: taken as now"
+    if found <= now + MAX_SKEW:
+        return winner, ""
+    ahead = found - now
+    text = f"{ahead.days} days" if ahead.days else f"{ahead.seconds // 60} minutes"
+    line = f"it was found {text} from now: a clock is wrong; taken as of now"
+    return replace(winner, time=now.strftime(_TIME)), line
+
+
+def pack_lines(kernel: str, family: str, lines: Sequence[str]) -> Iterator[bytes]:
+    """Objects with measurements, each of so many lines at most."""
+    for start in range(0, len(lines), MAX_LINES):
+        values = [json.loads(line) for line in lines[start : start + MAX_LINES]]
+        content = {"schema": SCHEMA, "kernel": kernel, "family": family, "lines": values}
+        yield (json.dumps(content, separators=(",", ":"), sort_keys=True) + "\n").encode()
+
+
+def unpack_lines(content: bytes, kernel: str, place: str) -> Measurements:
+    """The measurements of an object; ValueError says what is wrong with it."""
+    try:
+        given: Any = json.loads(content)
+    except RecursionError:
+        raise ValueError(f"{place}: too deeply nested") from None
+    if not isinstance(given, dict) or set(cast("dict[str, Any]", given)) != _FIELDS:
+        raise ValueError(
+            f"{place}: expected an object with the fields {', '.join(sorted(_FIELDS))}"
+        )
+    fields = cast("Mapping[str, Any]", given)
+    if fields["schema"] != SCHEMA:
+        raise ValueError(f"{place}: schema: expected {SCHEMA}, found {fields['schema']!r:.20}")
+    if not isinstance(fields["kernel"], str) or safe_name(fields["kernel"]) != kernel:
+        raise ValueError(f"{place}: it is of another kernel, {fields['kernel']!r:.60}")
+    family = fields["family"]
+    if not (isinstance(family, str) and len(family) == FAMILY_DIGITS and family.isalnum()):
+        raise ValueError(f"{place}: family: expected {FAMILY_DIGITS} digits")
+    lines = fields["lines"]
+    if not isinstance(lines, list) or len(cast("list[Any]", lines)) > MAX_LINES:
+        raise ValueError(f"{place}: lines: expected a list of at most {MAX_LINES}")
+    texts = [json.dumps(line, separators=(",", ":")) for line in cast("list[Any]", lines)]
+    for number, text in enumerate(texts, 1):
+        if from_line(text) is None:
+            raise ValueError(f"{place}: line {number} is no measurement")
+    return Measurements(fields["kernel"], family, tuple(texts))
 
 
 @dataclass
@@ -81,9 +166,7 @@ def _within(size: int, limit: int, shared: SharedFolder) -> int:
     return size
 
 
-def _push_journal(
-    folder: Path, path: Path, shared: SharedFolder, room: tuple[int, int]
-) -> int:
+def _push_journal(folder: Path, path: Path, shared: SharedFolder, room: tuple[int, int]) -> int:
     """Add the lines of a journal that were not pushed there before; how many."""
     match = _JOURNAL.fullmatch(path.name)
     if match is None or match.group(3):
@@ -120,16 +203,12 @@ def pull(folder: Path, shared: SharedFolder, kernel: str | None) -> Summary:
     summary = Summary()
     best: dict[str, Winner] = {}
     for entry in shared.all_entries(kernel and safe_name(kernel)):
-        try:
+        with _refusing(entry, summary.refused):
             if entry.kind == "winner":
                 _offer(best, _read_winner(shared, entry, summary))
             else:
                 found = unpack_lines(shared.read(entry), entry.kernel, str(entry))
                 summary.measurements += add_lines(folder, found)
-        except FileNotFoundError:
-            continue  # pruned by someone else meanwhile
-        except (ValueError, UnicodeDecodeError) as error:
-            summary.refused.append(_refusal(entry, error))
     own = {winner.digest for winner in Winners(folder).entries()}
     new = {digest: winner for digest, winner in best.items() if digest not in own}
     summary.known = len(best) - len(new)
@@ -137,9 +216,16 @@ def pull(folder: Path, shared: SharedFolder, kernel: str | None) -> Summary:
     return summary
 
 
-def _refusal(entry: Entry, error: Exception) -> str:
-    text = str(error)
-    return text if text.startswith(str(entry)) else f"{entry}: {text}"
+@contextmanager
+def _refusing(entry: Entry, refused: list[str]) -> Iterator[None]:
+    """Notes why an entry cannot be taken; one that is gone was pruned by someone else."""
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        text = str(error)
+        refused.append(text if text.startswith(str(entry)) else f"{entry}: {text}")
 
 
 def _read_winner(shared: SharedFolder, entry: Entry, summary: Summary) -> Winner:
@@ -175,10 +261,8 @@ def _lines_of(path: Path) -> Iterator[str]:
 
 def _line_digest(line: str) -> str:
     """The same for the same values in any order of fields."""
-    try:
+    with suppress(ValueError, RecursionError):
         line = json.dumps(json.loads(line), sort_keys=True)
-    except (ValueError, RecursionError):
-        pass
     return sha256(line.encode(errors="surrogatepass")).hexdigest()
 
 
@@ -188,10 +272,8 @@ def diff(folder: Path, shared: SharedFolder, kernel: str | None) -> tuple[list[s
     theirs: dict[str, Winner] = {}
     for entry in shared.all_entries(kernel and safe_name(kernel)):
         if entry.kind == "winner":
-            try:
+            with _refusing(entry, summary.refused):
                 _offer(theirs, _read_winner(shared, entry, summary))
-            except (ValueError, FileNotFoundError) as error:
-                summary.refused.append(_refusal(entry, error))
     ours = {winner.digest: winner for winner in Winners(folder).entries(kernel)}
     lines: list[str] = []
     for digest, winner in {**theirs, **ours}.items():
@@ -211,49 +293,43 @@ def prune(
 
     What was taken, and why. Of what is left the oldest goes until all is within the limit.
     """
-    removed: list[tuple[Entry, str]] = []
-    kept: list[tuple[str, Entry]] = []
-    best: dict[str, tuple[float, Entry]] = {}
     oldest = (datetime.now(timezone.utc) - older_than).strftime("%Y-%m-%dT%H:%M:%SZ")
+    removed: dict[Entry, str] = {}
+    times: dict[Entry, str] = {}
+    best: dict[str, tuple[float, Entry]] = {}
     for entry in shared.all_entries():
-        try:
-            content = shared.read(entry)
-            if entry.kind == "winner":
-                winner = settle_time(unpack_winner(content, entry.kernel, str(entry)))[0]
-                time, slower = winner.time, _slower(best, winner, entry)
-                if slower is not None:
-                    removed.append((slower, "another of the same key is faster"))
-                    kept = [(t, e) for t, e in kept if e != slower]
-                    if slower == entry:
-                        continue
-            else:
-                lines = unpack_lines(content, entry.kernel, str(entry)).lines
-                time = max((str(json.loads(line).get("time", "")) for line in lines), default="")
-        except FileNotFoundError:
-            continue
-        except ValueError as error:
-            removed.append((entry, _refusal(entry, error)))
-            continue
-        if time < oldest:
-            removed.append((entry, f"it is of {time}"))
-        else:
-            kept.append((time, entry))
-    removed += [(entry, "there is no room for it") for entry in _too_many(kept, limit)]
-    for entry, _ in removed:
-        try:
+        refused: list[str] = []
+        with _refusing(entry, refused):
+            times[entry] = _time_of(shared, entry, best, removed)
+        if refused:
+            removed[entry] = refused[0]
+        elif times.get(entry, oldest) < oldest:
+            removed[entry] = f"it is of {times[entry]}"
+    kept = [(time, entry) for entry, time in times.items() if entry not in removed]
+    removed |= dict.fromkeys(_too_many(kept, limit), "there is no room for it")
+    for entry in removed:
+        with suppress(FileNotFoundError):
             shared.remove(entry)
-        except FileNotFoundError:
-            continue
-    return removed
+    return list(removed.items())
 
 
-def _slower(best: dict[str, tuple[float, Entry]], winner: Winner, entry: Entry) -> Entry | None:
-    """Of two objects with one key the one that loses; None for the first."""
-    known = best.get(winner.digest)
-    if known is None or winner.median_ms < known[0]:
-        best[winner.digest] = (winner.median_ms, entry)
-        return known[1] if known else None
-    return entry
+def _time_of(
+    shared: SharedFolder,
+    entry: Entry,
+    best: dict[str, tuple[float, Entry]],
+    removed: dict[Entry, str],
+) -> str:
+    """When it was found; of two winners with one key the slower is noted as removed."""
+    content = shared.read(entry)
+    if entry.kind != "winner":
+        lines = unpack_lines(content, entry.kernel, str(entry)).lines
+        return max((str(json.loads(line).get("time", "")) for line in lines), default="")
+    winner = settle_time(unpack_winner(content, entry.kernel, str(entry)))[0]
+    known, own = best.get(winner.digest), (winner.median_ms, entry)
+    if known is not None:
+        removed[max(known, own, key=lambda pair: pair[0])[1]] = "another of the same key is faster"
+    best[winner.digest] = own if known is None else min(known, own, key=lambda pair: pair[0])
+    return winner.time
 
 
 def _too_many(kept: Iterable[tuple[str, Entry]], limit: int) -> list[Entry]:
@@ -265,3 +341,21 @@ def _too_many(kept: Iterable[tuple[str, Entry]], limit: int) -> list[Entry]:
         leaving.append(entry)
         size -= entry.nbytes
     return leaving
+
+
+def stored_lines(bound: Any, args: Sequence[Any]) -> list[str]:
+    """What is stored for a call of a bound kernel, where it came from and what it is used for."""
+    settings = bound.settings
+    winners = Winners(settings.cache_dir, settings.team_cache)
+    if settings.skip_cache or not winners.has_any(bound.definition.name):
+        return []
+    listed = bound.configs if len(bound.configs) > 1 else ()
+    scope = (listed, search_overrides(settings), settings.deterministic)
+    winner = winners.lookup(winner_key(make_key(bound, args), *scope))
+    if winner is None:
+        return []
+    use = "a search starts from it (other versions found it)" if winner.is_stale else "used"
+    text = f"found      {winner.time}, {ms_text(winner.median_ms)}; {winner.note}; {use}"
+    lines = [f"stored     {config_text(winner.config)}", text]
+    # Without what a terminal would obey: entries may come from anywhere.
+    return ["".join(c if c.isprintable() else "?" for c in line) for line in lines]

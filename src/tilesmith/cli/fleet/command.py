@@ -14,22 +14,19 @@ from tilesmith.cli.flags import KERNEL_ERROR, make_command_adder
 from tilesmith.cli.output import UsageError, show
 from tilesmith.cli.tune import TuneFlags
 from tilesmith.cli.tune import tune as tune_here
+from tilesmith.fleet.lanes import PLACES
+from tilesmith.fleet.scheduler import FleetResult
 from tilesmith.fleet.tuning import FleetRequest, Job, tune_fleet
-from tilesmith.fleet.work import FleetError, FleetResult
+from tilesmith.fleet.work import FleetError
 from tilesmith.lab.reports import json_line
 from tilesmith.tune.report.listeners import result_record
-
-ON_HELP = (
-    "where to search: local (all GPUs of this machine), local:2 (two workers), ray (the cluster of "
-    "RAY_ADDRESS or of this machine), ray://host:port"
-)
 
 
 @dataclass(frozen=True)
 class FleetFlags(TuneFlags):
     """The options of ``tilesmith tune``."""
 
-    on: Annotated[str, typer.Option("--on", help=ON_HELP)] = ""
+    on: Annotated[str, typer.Option("--on", help=f"where to search: {PLACES}")] = ""
     shapes: Annotated[
         str, typer.Option(help="with --on: a file with one set of arguments a line")
     ] = ""

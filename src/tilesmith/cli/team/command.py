@@ -61,7 +61,6 @@ def _tell(summary: Summary) -> None:
         typer.echo(printable(f"note: {line}"), err=True)
 
 
-@cache_app.command(name="push")
 def push_entries(
     url: UrlArgument = "",
     kernel: KernelOption = None,
@@ -77,7 +76,6 @@ def push_entries(
     )
 
 
-@cache_app.command(name="pull")
 def pull_entries(
     url: UrlArgument = "", kernel: KernelOption = None, cache_dir: FolderOption = None
 ) -> None:
@@ -90,7 +88,6 @@ def pull_entries(
     )
 
 
-@cache_app.command(name="diff")
 def show_difference(
     url: UrlArgument = "", kernel: KernelOption = None, cache_dir: FolderOption = None
 ) -> None:
@@ -100,7 +97,6 @@ def show_difference(
     show("\n".join(map(printable, lines)) if lines else "no difference")
 
 
-@cache_app.command(name="prune")
 def prune_entries(
     url: UrlArgument = "",
     days: Annotated[float, typer.Option("--days", help="older entries go", min=0.0)] = 365.0,
@@ -113,6 +109,16 @@ def prune_entries(
     typer.echo(f"removed {counted(len(removed), 'object')}")
 
 
+COMMANDS: dict[str, Callable[..., None]] = {
+    "push": push_entries,
+    "pull": pull_entries,
+    "diff": show_difference,
+    "prune": prune_entries,
+}
+
+
 def add_to(app: typer.Typer) -> None:
     """Make ``tilesmith cache`` known."""
+    for name, run in COMMANDS.items():
+        cache_app.command(name=name)(run)
     cache.add_to(app)

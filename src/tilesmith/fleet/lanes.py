@@ -1,4 +1,4 @@
-"""A Ray cluster: found by its address, and its devices as lanes.
+"""The devices of a place as lanes: those of this machine, or of a Ray cluster.
 
 Ray is an optional package (``pip install tilesmith[ray]``), named here alone.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 import importlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.fleet.node import TimingWorker, is_importable
 from tilesmith.fleet.ray_lane import RayLane
-from tilesmith.fleet.work import FleetError
+from tilesmith.fleet.work import FleetError, Kind
+from tilesmith.runtime.device import describe_device
+from tilesmith.targets import Target
+from tilesmith.tune.places.place import LocalPlace, Place
 
 TIMER = "tilesmith_timer"
 """The resource of a node whose CPU may be used for timing; as many as should be timed at once."""
@@ -22,6 +26,12 @@ CONNECT_S = 3.0
 WARM_S = 60.0
 """So long the first search waits for processes that build."""
 NAMESPACE = "tilesmith"
+MAX_LANES = 64
+PLACES = (
+    "local (all GPUs of this machine), local:2 (two workers), ray (the cluster of RAY_ADDRESS or "
+    "of this machine), ray://host:port"
+)
+"""What a place may be called, for people."""
 CLIENT = "ray://"
 
 
@@ -73,8 +83,10 @@ def cluster_lanes(ray: Any, device: str) -> tuple[list[RayLane], list[str]]:
     total = ray.cluster_resources()
     count = int(total.get("GPU" if device == "cuda" else TIMER, 0))
     if not count:
-        start = "ray start --num-gpus N" if device == "cuda" else (
-            f"ray start --resources '{{\"{TIMER}\": 1}}'"
+        start = (
+            "ray start --num-gpus N"
+            if device == "cuda"
+            else (f"ray start --resources '{{\"{TIMER}\": 1}}'")
         )
         what = "GPU" if device == "cuda" else f"resource {TIMER!r}, which lets a CPU be timed"
         raise FleetError(f"no node of the cluster has a {what}: start its nodes with {start}")
@@ -93,20 +105,46 @@ def cluster_lanes(ray: Any, device: str) -> tuple[list[RayLane], list[str]]:
     ray.wait(warming := [warm.remote() for _ in range(cores)], num_returns=cores, timeout=WARM_S)
     for task in warming:
         ray.cancel(task)
-    usable, problems = list[RayLane](), list[str]()
-    for lane in lanes:
-        try:
-            assert lane.facts
-            usable.append(lane)
-        except FleetError as error:
-            problems.append(str(error))
-            with suppress(Exception):
-                lane.close()
+    return _started(lanes)
+
+
+def _started(lanes: Sequence[RayLane]) -> tuple[list[RayLane], list[str]]:
+    problems = {lane: problem for lane in lanes if (problem := lane.find_problem())}
+    for lane in problems:
+        with suppress(Exception):
+            lane.close()
+    usable = [lane for lane in lanes if lane not in problems]
     if not usable:
-        raise FleetError("\n".join(dict.fromkeys(problems)))
-    return usable, problems
+        raise FleetError("\n".join(dict.fromkeys(problems.values())))
+    return usable, list(problems.values())
 
 
-def has_gpus(ray: Any) -> bool:
-    """Whether a node has one."""
-    return ray.cluster_resources().get("GPU", 0) >= 1
+@dataclass
+class LocalLane:
+    """A device of this machine. Its processes come back by themselves: it is never lost."""
+
+    name: str
+    kind: Kind
+    place: Place
+    loss: str = ""
+
+    def revive(self, is_wanted: Callable[[], bool]) -> bool:
+        """There is no other."""
+        return False
+
+    def close(self) -> None:
+        """Its processes were given back after each search."""
+
+
+def local_lanes(on: str, devices: list[tuple[str, Target]]) -> list[LocalLane]:
+    """Lanes for ``local`` or ``local:N``, of the devices that kernels can run on here."""
+    _, has_count, text = on.partition(":")
+    if has_count and not (text.isdecimal() and 1 <= int(text) <= MAX_LANES):
+        raise FleetError(f"--on {on}: expected local, or local:N with N from 1 to {MAX_LANES}")
+    count = int(text) if has_count else len(devices)
+    chosen = [devices[number % len(devices)] for number in range(count)]
+    lanes: list[LocalLane] = []
+    for number, (name, target) in enumerate(chosen):
+        kind = Kind(target, describe_device(target))
+        lanes.append(LocalLane(f"{name}#{number}", kind, LocalPlace(name, count)))
+    return lanes

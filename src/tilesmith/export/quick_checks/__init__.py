@@ -1,1 +1,0 @@
-"""One condition before the checks of a launch: calls that fulfil it need none of them."""
