@@ -54,6 +54,8 @@ NEW_ROOMS = (
     "tilesmith/backends/cpu/line_marks",
     "tilesmith/cli/dispatch",
     "tilesmith/cli/export",
+    "tilesmith/cli/fleet",
+    "tilesmith/cli/team",
     "tilesmith/cli/scoreboard",
     "tilesmith/compiler/launch_guards",
     "tilesmith/diagnostics/operators",
@@ -73,6 +75,7 @@ NEW_ROOMS = (
     "tilesmith/jit/visible",
     "tilesmith/operators/inside",
     "tilesmith/runtime/generated",
+    "tilesmith/tune/places",
 )
 """Capabilities that came later, inside the room they belong to: counted apart from it."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from tilesmith.exc import AutotuneError, InvalidConfigKeys, InvalidConfigValue
 from tilesmith.frontend.tracing.host_run import copy_tensors
 from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.tuner import TuneRequest
 from tilesmith.lab.workload.loading import find_device, find_difference, synchronize, time_calls
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.space.fragments import (
@@ -41,6 +42,8 @@ from tilesmith.tune.tuner import TuneContext, Tuner
 
 if TYPE_CHECKING:
     from tilesmith.dispatch.tuning import ShapeDispatch
+    from tilesmith.fleet.scheduler import FleetResult
+    from tilesmith.fleet.tuning import FleetRequest
     from tilesmith.jit.kernel import Kernel
 
 CompileFunction = Callable[[Config], Callable[..., Any]]
@@ -356,9 +359,35 @@ def tune_shapes(
     return dispatch.tune_shapes(kernel, arg_sets, tuner, goal)
 
 
+def tune_many(
+    jobs: Sequence[tuple[Kernel[..., Any], tuple[Any, ...]]],
+    *,
+    on: str = "local",
+    budget: float | None = None,
+    force: bool = True,
+    **options: Any,
+) -> list[FleetResult]:
+    """Tune kernels, each with its arguments, on many devices at once; one result for each kind.
+
+    Example:
+        ``tune_many([(matmul, (x, y)), (softmax, (x,))], on="ray://head:10001", budget=60)``
+
+    Args:
+        jobs: kernels with their arguments.
+        on: ``local`` (all GPUs of this machine), ``local:N``, ``ray`` (the cluster of RAY_ADDRESS,
+            or of this machine), or the address of a Ray cluster.
+        budget: seconds for each job.
+        force: whether to search where a winner is stored.
+        options: settings and options of the search, as of ``kernel.autotune``.
+    """
+    fleet = importlib.import_module("tilesmith.fleet.tuning")
+    wanted: FleetRequest = fleet.FleetRequest(on, TuneRequest(force, budget, options))
+    return fleet.tune_fleet(jobs, wanted)
+
+
 __all__ = [
     "BooleanFragment", "DESurrogateHybrid", "DifferentialEvolutionSearch", "EnumFragment",
     "FiniteSearch", "IntegerFragment", "LFBOPatternSearch", "LFBOTreeSearch", "ListOf",
     "ModelFirstSearch", "PatternSearch", "PermutationFragment", "PowerOfTwoFragment",
-    "RandomSearch", "autotune", "from_cache", "tune_shapes",
+    "RandomSearch", "autotune", "from_cache", "tune_many", "tune_shapes",
 ]  # fmt: skip

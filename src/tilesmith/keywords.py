@@ -42,6 +42,7 @@ class SettingKeywords(TypedDict, total=False):
     triton_interpret: bool
     torch_compile_fusion: bool
     cache_dir: Path
+    team_cache: str
     skip_cache: bool
     assert_cache_hit: bool
     logs: str

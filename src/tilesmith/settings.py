@@ -98,6 +98,8 @@ class Settings:
 
     cache_dir: str = _setting("", rules.PATH)
     """Where compiled kernels and tuned configs are kept."""
+    team_cache: str = _setting("", rules.TEXT)
+    """A folder or URL with configs and measurements that a team shares, under the local cache."""
     skip_cache: bool = _setting(False, rules.FLAG)
     assert_cache_hit: bool = _setting(False, rules.FLAG)
     logs: str = _setting("", rules.LOGS)
@@ -327,6 +329,11 @@ def _environment() -> Mapping[str, str]:
 def child_environment(changes: Mapping[str, str]) -> dict[str, str]:
     """The environment of this process with changes, for a child process."""
     return {**os.environ, **changes}
+
+
+def ray_address() -> str:
+    """Where Ray's own variable says that its cluster is; empty: nowhere."""
+    return os.environ.get("RAY_ADDRESS", "").strip()
 
 
 def _default_cache_dir(environ: Mapping[str, str]) -> str:

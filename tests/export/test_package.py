@@ -255,7 +255,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Driver]:
     """Puts a driver in place of the machine's, for a layout of arguments."""
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(launcher, "_current_device", lambda: 0)
+    monkeypatch.setattr(launcher, "_raw_stream", lambda _: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
 

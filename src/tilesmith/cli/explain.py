@@ -18,6 +18,7 @@ from tilesmith.jit.visible.determinism import determinism_text
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
+from tilesmith.team.exchange import stored_lines
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def explain(flags: ExplainFlags) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
     bound = flags.bind()
     if not flags.stages:
-        show("\n".join(explain_lines(bound, flags.count)))
+        lines = [*explain_lines(bound, flags.count), *stored_lines(bound, flags.load()[1])]
+        show("\n".join(lines))
         return 0
     try:
         config = Config.from_json(flags.config) if flags.config else bound.default_config()

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 COMMANDS = {
     "run": ("run_script", "Run a script, also one written for Helion."),
-    "tune": ("tune", "Find the fastest config of a kernel for given arguments."),
+    "tune": ("fleet.command", "Find the fastest config of a kernel for given arguments."),
     "dispatch": ("dispatch.command", "Search a few configs for many shapes."),
     "record": ("dispatch.command", "Run a script, and write what its kernels are called with."),
     "facts": ("explain", "What a kernel multiplies, reduces and moves, in its own names."),
@@ -25,7 +25,7 @@ COMMANDS = {
     "bench": ("bench", "Run kernels against eager, torch.compile and others."),
     "compare": ("compare", "Say what got faster or slower beyond noise."),
     "export": ("export.command", "Write a package with compiled code, which needs torch alone."),
-    "cache": ("cache", "What tuning has left on disk."),
+    "cache": ("team.command", "What tuning has left on disk."),
 }
 """The module whose ``add_to`` adds the command to an application, and its first sentence."""
 

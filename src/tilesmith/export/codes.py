@@ -14,6 +14,7 @@ from tilesmith.compiler.launch_guards.checks import (
     REQUIRE,
     HostNames,
     LaunchChecks,
+    guarded_lines,
     launch_checks,
 )
 from tilesmith.compiler.module_source import default_functions, literal
@@ -132,7 +133,7 @@ class _Reader:
             yield f"_pack_{self.name} = struct.Struct({'=' + self.binary.layout!r}).pack"
             yield "\n"
         yield f"def _{self.name}({', '.join(self.captured)}):"
-        yield from (f"    {line}" for line in self.checks.statements)
+        yield from (f"    {line}" for line in guarded_lines(self.checks.statements))
         made = {p.name: p.source for p in parameters if p.is_made_at_launch}
         yield from (f"    _{key} = {source}" for key, source in made.items())
         values = [

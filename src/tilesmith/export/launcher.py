@@ -40,6 +40,12 @@ _PROMOTE_128_BYTES = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B, as Triton has it
 _MAX_DESCRIPTORS = 512
 
 
+# Torch's own functions below, without the objects that it makes around them; not in every build.
+_plain: Callable[[int], int] = lambda device: torch.cuda.current_stream(device).cuda_stream  # noqa: E731
+_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _plain)
+_current_device = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+
+
 class PackageError(RuntimeError):
     """A package that was changed, or that has no code for this machine."""
 
@@ -117,17 +123,15 @@ def load(
         by_shapes.setdefault(key, []).append(pair)
 
     def launch(*values: Any) -> None:
-        problems: list[str] = []
+        problems: tuple[str, ...] = ()
         for read, code in pairs if shapes is None else by_shapes.get(shapes(*values), pairs):
             try:
-                given = read(*values)
+                problem = code.run(*read(*values))
             except ValueError as error:
-                problems.append(f"{code.name}: {error}")
-                continue
-            problem = code.problem or code.run(*given)
+                problem = str(error)
             if problem is None:
                 return
-            problems.append(f"{code.name}: {problem}")
+            problems += (f"{code.name}: {problem}",)
         raise ValueError(f"{manifest['kernel']}: no code for this call\n  " + "\n  ".join(problems))
 
     return launch
@@ -144,10 +148,9 @@ class CpuCode:
         self._entry: Any = None
 
     def run(self, packed: bytes, _kept: object) -> str | None:
-        """Run it; ``_kept`` are tensors that nobody else may hold."""
-        if self._entry is None:
-            self._entry = self._load()
-        self._entry(packed, torch.get_num_threads())
+        """Run it; ``_kept`` are tensors that nobody else may hold. Says why not, if so."""
+        self._entry = self._entry or (None if self.problem else self._load())
+        return self._entry(packed, torch.get_num_threads()) if self._entry else self.problem
 
     def _load(self) -> Any:
         library = ctypes.CDLL(str(self._path))
@@ -233,15 +236,12 @@ class GpuCode:
         """
         if 0 in grid:
             return None
-        if torch.cuda.current_device() != device:
-            with torch.cuda.device(device):
-                return self.run(values, _kept, grid, device, *described)
         function = self._functions.get(device)
-        if function is None:
-            problem = self._load(device)
-            if problem is not None:
-                return problem
-            function = self._functions[device]
+        if function is None or _current_device() != device:
+            if self.problem is not None:
+                return self.problem
+            with torch.cuda.device(device):
+                return self._load(device) or self.run(values, _kept, grid, device, *described)
         try:
             arguments = self._arguments.pop()
         except IndexError:
@@ -252,12 +252,11 @@ class GpuCode:
             return f"a number does not fit: {error}"
         if described:
             arguments.describe([d.find(key) for d, key in zip(self._descriptors, described)])
-        stream = torch.cuda.current_stream(device)
-        given = function, *grid, stream.cuda_stream, arguments.pointers
+        given = function, *grid, _raw_stream(device), arguments.pointers
         code = self._launch(*given)
         if code == _INVALID_CONTEXT:
             # A thread of its own in which nothing has used the device yet.
-            stream.synchronize()
+            torch.cuda.current_stream(device).synchronize()
             code = self._launch(*given)
         check(self._entry["kind"], code)
         self._arguments.append(arguments)

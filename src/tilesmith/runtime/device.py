@@ -43,3 +43,11 @@ def resolve_target(target: str | Target) -> Target:
     """A target as the user names it; a CPU without a name of its architecture is this machine's."""
     resolved = parse_target(target) if isinstance(target, str) else target
     return host_target() if resolved == CPU else resolved
+
+
+def device_targets(kind: str) -> list[tuple[str, Target]]:
+    """The devices of a kind that torch sees, by name."""
+    if kind != "cuda":
+        return [(kind, target_of(torch.device(kind)))]
+    names = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return [(name, target_of(torch.device(name))) for name in names]

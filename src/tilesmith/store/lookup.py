@@ -192,7 +192,8 @@ def find_stored_config(
     def key() -> StoreKey:
         return winner_key(make_key(bound, args), *scope)
 
-    winner = None if settings.skip_cache else find_winner(Winners(settings.cache_dir), name, key)
+    winners = Winners(settings.cache_dir, settings.team_cache)
+    winner = None if settings.skip_cache else find_winner(winners, name, key)
     found = "no winner of a search" if winner is None else f"a winner, {winner.median_ms:.4g} ms"
     CACHE.info("%s: %s in %s", name, found, "use" if settings.skip_cache else settings.cache_dir)
     config = usable_config(bound, winner, key)

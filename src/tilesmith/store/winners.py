@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from sys import float_info
 from typing import Any, cast
@@ -162,8 +163,10 @@ class ImportSummary:
 class Winners:
     """The winners below a cache folder."""
 
-    def __init__(self, cache_dir: str | Path) -> None:
+    def __init__(self, cache_dir: str | Path, team: str = "") -> None:
         self.folder = Path(cache_dir) / "tuning" / "winners"
+        self._team = team
+        """The URL of a shared cache under this one; empty: there is none."""
         self._memory: Entries = {}
         """What could not be written."""
         self._has_warned = False
@@ -174,6 +177,9 @@ class Winners:
 
     def has_any(self, kernel: str) -> bool:
         """Whether there may be winners of a kernel: cheaper to ask than to make a key."""
+        if self._team:  # whoever has none need not load what reaches for it
+            layer = import_module("tilesmith.team.layer")
+            layer.refresh(self._team, self.folder.parents[1], kernel)
         return bool(self._memory) or self.path(kernel).exists()
 
     def lookup(self, key: StoreKey) -> Winner | None:
@@ -204,6 +210,16 @@ class Winners:
         if kernel:
             found = [winner for winner in found if winner.key.kernel == kernel]
         return sorted(found, key=lambda item: (item.key.kernel, item.time, item.digest))
+
+    def add(self, winners: Iterable[Winner]) -> int:
+        """Keep winners of others, each where there is none; how many were kept."""
+        new = {winner.digest: winner for winner in winners}
+        added = 0
+        for kernel in sorted({winner.key.kernel for winner in new.values()}):
+            own = {digest: w for digest, w in new.items() if w.key.kernel == kernel}
+            added += len(own.keys() - self._read(self.path(kernel)).keys())
+            self._update(self.path(kernel), lambda entries, own=own: {**own, **entries})
+        return added
 
     def clear(self, kernel: str | None = None) -> int:
         """Forget the winners of a kernel, or all; how many there were."""

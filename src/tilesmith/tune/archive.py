@@ -33,7 +33,11 @@ class Archive:
         self._cases = cases
         self._options = options
         self._multi = multi
-        self._winners = Winners(options.settings.cache_dir)
+        settings = options.settings
+        self._winners = Winners(settings.cache_dir, settings.team_cache)
+        if settings.team_cache and not settings.skip_cache:
+            # Before the journal is read: what the team has measured counts as well.
+            self._winners.has_any(cases[0].bound.definition.name)
 
     @cached_property
     def _conditions(self) -> StoreKey:

@@ -1,4 +1,4 @@
-"""The processes of one search: a build server, and for each case a runner; several count as one.
+"""What a search asks of its processes: builds, and for each case a runner; several count as one.
 
 A candidate is one build job for each of its programs.
 """
@@ -12,12 +12,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from tilesmith.backends.interface import TuningNeeds
-from tilesmith.lab.processes.build_pool import (
-    BuildOutcome,
-    BuildPool,
-    idle_processes,
-    start_parameters,
-)
+from tilesmith.lab.processes.build_pool import BuildOutcome
 from tilesmith.lab.processes.channel import (
     ChildDied,
     ChildError,
@@ -25,9 +20,7 @@ from tilesmith.lab.processes.channel import (
     ChildUnavailable,
     ErrorReply,
 )
-from tilesmith.lab.processes.child import RestartingChild
 from tilesmith.measure.statistics import median
-from tilesmith.runtime.native.host_cpu import count_cores
 from tilesmith.store.outcome import Resources, Verdict
 from tilesmith.tune import jobs
 from tilesmith.tune.context import (
@@ -39,10 +32,8 @@ from tilesmith.tune.context import (
     TrialFailedError,
 )
 from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.places.place import Place
 
-BUILD_FUNCTION = "tilesmith.tune.runner.build:build_program"
-POSTPONE_TORCH = "tilesmith.tune.runner.late_torch:postpone_torch"
-RUNNER_MODULE = "tilesmith.tune.runner.main"
 START_TIMEOUT_S = 120.0
 FORGET_TIMEOUT_S = 10.0
 RELEASE_TIMEOUT_S = 2.0
@@ -55,24 +46,16 @@ TIMING_SHARE = 0.5
 """Of the time allowed for a job, what the rounds may take: the rest is for the slowest of them."""
 
 
-def _environment(options: TuneOptions) -> dict[str, str]:
-    return {"TILESMITH_CACHE_DIR": str(options.settings.cache_dir)}
-
-
 class RunnerClient:
     """Asks one runner process; its programs are those of one workload."""
 
-    def __init__(self, options: TuneOptions, deadline: Deadline, device: str) -> None:
-        self._deadline = deadline
+    def __init__(self, options: TuneOptions, deadline: Deadline, device: str, place: Place) -> None:
+        self._deadline, self._place = deadline, place
         self._known: set[str] = set()
         self._known_start = 0
         self.disturbances: list[bool] = []
         """Of each request for times, whether others had the cores meanwhile."""
-        arguments, environment = () if device == "cpu" else (device,), _environment(options)
-        self._parameters = start_parameters("runner", (RUNNER_MODULE, arguments), environment)
-        self._client: RestartingChild = idle_processes().take(self._parameters) or RestartingChild(
-            RUNNER_MODULE, environment, is_bare=True, arguments=arguments
-        )
+        self._client = place.start_runner(options, device)
         self._client.start_timeout_s = deadline.cap(START_TIMEOUT_S)
         self._client.start()
         self._first_start = self._client.num_starts
@@ -129,10 +112,8 @@ class RunnerClient:
 
     def close(self) -> None:
         """End the process, or keep it for the next search if it is as good as new."""
-        if self._is_trusted and self._client.num_starts == self._first_start and self._release():
-            idle_processes().park(self._parameters, self._client)
-        else:
-            self._client.close()
+        is_first = self._is_trusted and self._client.num_starts == self._first_start
+        self._place.end_runner(self._client, is_as_new=is_first and self._release())
 
     def _release(self) -> bool:
         """Have the process drop all it holds; whether it did."""
@@ -240,23 +221,11 @@ class _Pending:
 
 
 class PoolBuilder:
-    """A builder that works through a pool of processes, ``num_jobs`` programs at a time.
+    """A builder that works through the pool of a place, ``num_jobs`` programs at a time."""
 
-    The pool's server starts in the background now, or was kept from before.
-    """
-
-    def __init__(self, options: TuneOptions, needs: TuningNeeds) -> None:
-        self.num_jobs = options.build_jobs or max(1, count_cores() - 1)
-        timeout_s, preload = options.settings.autotune_compile_timeout, find_preloads(needs)
-        details = (BUILD_FUNCTION, self.num_jobs, timeout_s, preload)
-        self._parameters = start_parameters("builder", details, _environment(options))
-        self._pool: BuildPool = idle_processes().take(self._parameters) or BuildPool(
-            BUILD_FUNCTION,
-            jobs=self.num_jobs,
-            timeout_s=timeout_s,
-            preload=preload,
-            environment=_environment(options),
-        )
+    def __init__(self, options: TuneOptions, needs: TuningNeeds, place: Place) -> None:
+        self.num_jobs, self._place = place.num_jobs(options), place
+        self._pool = place.start_pool(options, needs)
         self.first_done_at: float | None = None
         """When the first program was built, by ``time.monotonic``."""
         self._pending: dict[str, _Pending] = {}
@@ -287,15 +256,10 @@ class PoolBuilder:
         return len(self._pending)
 
     def close(self) -> None:
-        """Drop what is pending; the server is kept for the next search, or ends."""
+        """Drop what is pending; the pool goes back to its place."""
         self._pending.clear()
         self._pool.cancel_all()
-        idle_processes().park(self._parameters, self._pool)
-
-
-def find_preloads(needs: TuningNeeds) -> tuple[str, ...]:
-    """What processes that build import, or call, before their jobs."""
-    return (*((POSTPONE_TORCH,) if needs.builds_without_torch else ()), *needs.preloads)
+        self._place.end_pool(self._pool)
 
 
 def read_build(outcome: BuildOutcome) -> jobs.BuildReply:

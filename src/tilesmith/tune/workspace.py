@@ -34,6 +34,7 @@ from tilesmith.tune.context import (
 )
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
 from tilesmith.tune.options import TuneOptions
+from tilesmith.tune.places.place import LocalPlace, Place
 from tilesmith.tune.result import Timeline
 from tilesmith.tune.workers import AGGREGATIONS, JointRunner, PoolBuilder, RunnerClient
 
@@ -56,20 +57,23 @@ class Workspace:
         goal: MultiRequest,
         deadline: Deadline,
         stack: ExitStack,
+        place: Place | None = None,
     ) -> None:
-        self.goal, self.deadline = goal, deadline
+        self.goal, self.deadline, place = goal, deadline, place or LocalPlace()
         self._cases, self._options, self._stack = cases, options, stack
+        self._device = place.device
         self._numbers = count(1)
         self._timeline = Timeline()
         self._runners: list[RunnerClient] = []
         # Runners first: they take longest to come up.
         for case in cases:
-            self._runners.append(RunnerClient(options, deadline, str(case.bound.device)))
+            device = place.device or str(case.bound.device)
+            self._runners.append(RunnerClient(options, deadline, device, place))
             stack.callback(self._runners[-1].close)
         bound = cases[0].bound
         needs = bound.definition.backends.of(bound.target).tuning
         self.overlaps = needs.builds_beside_runs
-        self.builder = PoolBuilder(options, needs)
+        self.builder = PoolBuilder(options, needs, place)
         stack.callback(self.builder.close)
         self.runner = JointRunner(self._runners, AGGREGATIONS[goal.aggregation])
         self._binders: list[CandidateBinder] = []
@@ -162,7 +166,7 @@ class Workspace:
         atomics = (op for op in walk_function(bound.function) if isinstance(op, Atomic))
         return PrepareJob(
             workload,
-            str(bound.device),
+            self._device or str(bound.device),
             reference,
             expected,
             is_checked=is_checked,

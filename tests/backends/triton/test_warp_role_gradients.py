@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from triton import knobs
+from triton.backends.nvidia.compiler import get_ptxas
 
 import tilesmith
 import tilesmith.language as hl
@@ -292,7 +292,7 @@ def test_products_are_not_taken_one_by_one(kernel, head_dim, is_causal, tmp_path
     given = {item.name: stand_in(item, {}) for item in artifact.parameters}
     source = tmp_path / "kernel.ptx"
     source.write_text(build_kernel(artifact, given).asm["ptx"])
-    command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", str(source)]
+    command = [get_ptxas(90).path, "-v", "--gpu-name=sm_90a", str(source)]
     command += ["-o", str(tmp_path / "kernel.cubin")]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert "spill stores" in report

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from triton import knobs
+from triton.backends.nvidia.compiler import get_ptxas
 
 from tests.examples.ports.port import Port
 from tests.examples.ports.ports import PORTS
@@ -59,7 +59,7 @@ def spilled_bytes(ptx: str, folder: Path) -> tuple[int, int]:
     (target,) = re.findall(r"\.target (sm_\w+)", ptx)
     source = folder / "kernel.ptx"
     source.write_text(ptx)
-    command = [knobs.nvidia.ptxas.path, "-v", f"--gpu-name={target}"]
+    command = [get_ptxas(90).path, "-v", f"--gpu-name={target}"]
     command += [str(source), "-o", str(folder / "kernel.cubin")]
     report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     ((stores, loads),) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)

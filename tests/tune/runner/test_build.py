@@ -23,8 +23,8 @@ from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 from tilesmith.tune.jobs import Program
+from tilesmith.tune.places.place import find_preloads
 from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program, triton_dir
-from tilesmith.tune.workers import find_preloads
 
 __all__ = ["fake_driver"]
 SYMBOLS = {"tile_m": 32, "tile_n": 32, "tile_k": 32}

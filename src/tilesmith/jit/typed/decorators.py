@@ -18,6 +18,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.function_protocol.signature import is_method
 from tilesmith.jit.kernel import Kernel, MethodKernel
 from tilesmith.jit.tuner import MultiRequest, Tuner, TuneRequest
+from tilesmith.jit.typed.first_call import searches_at_first_call
 from tilesmith.jit.visible.defined_kernel import as_configs
 from tilesmith.keywords import SettingKeywords
 from tilesmith.schedule.config import Config
@@ -69,19 +70,6 @@ class LateTuner:
 
 def _autotuner() -> Tuner:
     return importlib.import_module("tilesmith.tune.autotune").Autotuner()
-
-
-def searches_at_first_call(bound: BoundKernel) -> bool:
-    """Whether a first call measures: several Configs are given, or the settings ask for it."""
-    is_given = len(bound.configs) == 1 and not bound.settings.force_autotune
-    return not is_given and (len(bound.configs) > 1 or wants_search(bound.settings))
-
-
-def wants_search(settings: Settings) -> bool:
-    """Whether a first call without any Config searches."""
-    if settings.autotune_budget_seconds is not None:
-        return settings.autotune_budget_seconds > 0.0
-    return settings.force_autotune or settings.autotune_effort != "none"
 
 
 @overload

@@ -29,11 +29,11 @@ from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources, Verdict
 from tilesmith.tune.jobs import BuildReply, Program
 
 
-def build_program(program: Program) -> BuildReply:
+def build_program(program: Program, folder: Path | None = None) -> BuildReply:
     """Compile one candidate; what it takes of the device where the compiler knows."""
-    start = time.perf_counter()
+    start, build = time.perf_counter(), BUILDERS.get(program.artifact.backend, _build_directly)
     try:
-        resources = BUILDERS.get(program.artifact.backend, _build_directly)(program, cache_dir())
+        resources = build(program, folder or cache_dir())
     except Exception as error:
         verdict, reason = classify(error, Verdict.BUILD_ERROR)
         return BuildReply(verdict, reason, time.perf_counter() - start)

@@ -1,20 +1,28 @@
 """``tilesmith tune module:kernel --args ...``: searches, prints the line to paste, writes a report.
 
-Standard output has the result alone; everything about the search goes to standard error.
+Standard output has the result alone; everything about the search goes to standard error. With
+``--on`` several kernels and shapes are searched at once, on all devices of a place.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
 
+from tilesmith.cli.dispatch.shapes_file import flags_of_lines
 from tilesmith.cli.flags import INTERRUPTED, KERNEL_ERROR, KernelFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
+from tilesmith.fleet.lanes import PLACES
+from tilesmith.fleet.scheduler import FleetResult
+from tilesmith.fleet.tuning import FleetRequest, Job, tune_fleet
+from tilesmith.fleet.work import FleetError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.runners import is_interpreted
@@ -44,6 +52,20 @@ class TuneFlags(KernelFlags):
         False
     )
 
+    on: Annotated[str, typer.Option("--on", help=f"where to search: {PLACES}")] = ""
+    shapes: Annotated[
+        str, typer.Option(help="with --on: a file with one set of arguments a line")
+    ] = ""
+
+    def jobs(self) -> list[Job]:
+        """Every kernel of a comma-separated list with every set of arguments."""
+        kernels = [replace(self, kernel=name.strip()) for name in self.kernel.split(",")]
+        lines = [f for one in kernels for f in self._sets(one)]
+        return [one.load() for one in lines]
+
+    def _sets(self, one: TuneFlags) -> Sequence[TuneFlags]:
+        return flags_of_lines(one, self.shapes) if self.shapes else [one]
+
     def request(self, kernel: Kernel) -> TuneRequest:
         """How to search, from the command line; the rest is in the kernel's settings."""
         if not EFFORT_SECONDS.get(self.effort):
@@ -63,8 +85,8 @@ class TuneFlags(KernelFlags):
         return TuneRequest(self.force, budget, keywords)
 
 
-def tune(flags: TuneFlags) -> int:
-    """Find the fastest config of a kernel for given arguments."""
+def tune_here(flags: TuneFlags) -> int:
+    """One search by this process."""
     kernel, arguments = flags.load()
     request = flags.request(kernel)
     bound = kernel.bind(arguments)
@@ -115,6 +137,47 @@ def _written(prefix: Path) -> list[Path]:
     """The files of the report; one for which the disk had no room is empty."""
     found = prefix.parent.glob(f"{escape(prefix.name)}.*")
     return sorted(path for path in found if path.stat().st_size)
+
+
+def tune(flags: TuneFlags) -> int:
+    """Find the fastest config of a kernel for given arguments. Several with --on."""
+    if flags.on:
+        return tune_there(flags)
+    if flags.shapes:
+        raise UsageError("--shapes needs --on; `tilesmith dispatch` decides between shapes")
+    return tune_here(flags)
+
+
+def tune_there(flags: TuneFlags) -> int:
+    """Searches on the devices of a place."""
+    if flags.report is not None:
+        raise UsageError("--report is of one search on this machine; leave out --on")
+    # A driver without a GPU may search on those of a cluster: arguments then lie on its CPU.
+    jobs = replace(flags, device="" if flags.on.startswith("local") else "cpu").jobs()
+    start = monotonic()
+
+    def tell(line: str) -> None:
+        if not flags.quiet:
+            typer.echo(f"[{monotonic() - start:.0f}s] {line}", err=True)
+
+    wanted = FleetRequest(flags.on, flags.request(jobs[0][0]), flags.device, tell)
+    try:
+        found = tune_fleet(jobs, wanted)
+    except FleetError as error:
+        typer.echo(f"error: {error}", err=True)
+        return KERNEL_ERROR
+    for one in found:
+        show(_line(one, is_json=flags.json))
+    return 0 if all(one.result and one.result.is_measured for one in found) else KERNEL_ERROR
+
+
+def _line(found: FleetResult, *, is_json: bool) -> str:
+    task, result = found.task, found.result
+    assert result is not None
+    if is_json:
+        about = {"kernel": task.title, "device": task.kind.device, "workers": list(found.lanes)}
+        return json_line({**about, **result_record(result)})
+    return f"# {task.title} on {task.kind.device}\n{result.paste_line}"
 
 
 add_to = make_command_adder(tune=tune)

@@ -1,0 +1,1 @@
+"""``tilesmith tune``, also on many devices."""

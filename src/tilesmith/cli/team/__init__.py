@@ -1,0 +1,1 @@
+"""``tilesmith cache push``, ``pull``, ``diff`` and ``prune``."""

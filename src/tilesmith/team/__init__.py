@@ -1,0 +1,1 @@
+"""Winners and measurements that a team shares, in a folder or bucket that fsspec can reach."""

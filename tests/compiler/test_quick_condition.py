@@ -1,0 +1,61 @@
+"""One condition stands for checks of a launch: it never holds where one of them would raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tilesmith.compiler.launch_guards.checks import _REQUIRE, _STATIC_TENSOR, guarded_lines
+
+STATEMENTS = (
+    "require_tensor('x', x, torch.float32, (4, 8), (8, 1))",
+    "require('tensors on one device', (x.device, y.device), (x.device,) * 2)",
+    "require('n', n, 4)",
+    "require('mode', mode, 'sum')",
+    "require('x.is_cpu', x.is_cpu, True)",
+    "require('(x.data_ptr() | y.data_ptr()) % 4', (x.data_ptr() | y.data_ptr()) % 4, 0)",
+    "require('scale', scale, 0.0)",
+)
+GOOD: dict[str, Any] = {
+    "x": torch.zeros(4, 8), "y": torch.zeros(3), "n": 4, "mode": "sum", "scale": 0.0,
+}  # fmt: skip
+
+
+def make_check(*, is_slow: bool = True) -> Any:
+    """The checks as a function; without the slow ones where the condition holds or not."""
+    lines = list(guarded_lines(STATEMENTS))
+    body = "\n".join(f"    {line}" for line in lines)
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"{_REQUIRE}\n{_STATIC_TENSOR}\ndef check({', '.join(GOOD)}):\n{body}\n", scope)
+    if not is_slow:
+        scope["require"] = scope["require_tensor"] = lambda *_: None
+    return scope["check"]
+
+
+def test_what_it_was_made_for_passes() -> None:
+    make_check()(**GOOD)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"x": torch.zeros(4, 8, dtype=torch.float64)}, {"x": torch.zeros(4, 9)},
+        {"x": torch.zeros(8, 4).T}, {"x": torch.zeros(4, 8, device="meta")}, {"n": 5}, {"n": True},
+        {"n": 4.0}, {"mode": "mean"}, {"mode": None}, {"y": torch.zeros(3, device="meta")},
+        {"x": torch.zeros(8, 8)[::2]}, {"scale": 1.0}, {"scale": 0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_anything_else_is_refused_with_its_reason(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="this module was made for"):
+        make_check()(**{**GOOD, **change})
+
+
+def test_checks_of_a_call_that_fits_are_not_called() -> None:
+    lines = list(guarded_lines(STATEMENTS))
+    assert lines[0] == "if not ("
+    # A float is asked for by its own check: 0.0 and -0.0 are equal.
+    assert [line for line in lines if line.startswith("require")] == [STATEMENTS[-1]]
+    make_check(is_slow=False)(**{**GOOD, "n": 7})  # only the slow checks have an opinion
