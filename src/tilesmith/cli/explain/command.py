@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tilesmith.cli.explain.reasons import find_rival, ground_of, rival_lines
 from tilesmith.cli.flags import BoundFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
 from tilesmith.compiler.pipeline import TRACE, watch_stages
@@ -15,9 +16,17 @@ from tilesmith.diagnostics.wording import ms_text, number_text, percent_text
 from tilesmith.ir.printer import print_function
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.visible.determinism import determinism_text
+from tilesmith.lab.reports import json_line
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
+
+
+@dataclass(frozen=True)
+class FactsFlags(BoundFlags):
+    """The options of ``tilesmith facts``."""
+
+    json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
 
 
 @dataclass(frozen=True)
@@ -31,17 +40,59 @@ class ExplainFlags(BoundFlags):
     config: Annotated[
         str, typer.Option(help="with --stages: a config as JSON, instead of the default")
     ] = ""
+    json: Annotated[bool, typer.Option("--json", help="as JSON; not with --stages")] = False
 
 
-def facts(flags: BoundFlags) -> int:
-    """What a kernel multiplies, reduces and moves, in its own names."""
-    show(str(flags.bind().facts))
+def facts(flags: FactsFlags) -> int:
+    """What a kernel multiplies, reduces and moves, in its own names.
+
+    One line for each product, reduction, accumulator and access, with its line in the source, then
+    the work of the whole launch. docs/facts.md says how to read it.
+    """
+    bound = flags.bind()
+    show(json_line(facts_record(bound)) if flags.json else str(bound.facts))
     return 0
+
+
+def facts_record(bound: BoundKernel) -> dict[str, Any]:
+    """The facts as plain values: what, where, and the numbers of the whole launch."""
+    found = bound.facts
+    products = [
+        {"text": fact.text, "place": str(fact.loc), "dtype": fact.lhs_dtype.name}
+        | {"sizes": [axis.extent for axis in fact.axes]}
+        for fact in found.matmuls
+    ]
+    sums = [
+        {"text": fact.text, "place": str(fact.loc), "dtype": fact.dtype.name}
+        | {"functions": list(fact.functions), "length": fact.axis.extent}
+        for fact in found.reductions
+    ]
+    accesses = [
+        {"kind": fact.kind, "text": fact.text or fact.tensor, "place": str(fact.loc)}
+        | {"dtype": fact.dtype.name, "bytes": fact.distinct_bytes, "reuse": fact.reuse}
+        for fact in found.accesses
+    ]
+    return {
+        "kernel": bound.definition.name,
+        "target": str(bound.target),
+        "matmuls": products,
+        "reductions": sums,
+        "accumulators": [fact.text for fact in found.accumulators],
+        "accesses": accesses,
+        "flops": found.flops,
+        "bytes_read": found.traffic.read,
+        "bytes_written": found.traffic.written,
+    }
 
 
 def explain(flags: ExplainFlags) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
+    if flags.stages and flags.json:
+        raise UsageError("--stages and --json: choose one")
     bound = flags.bind()
+    if flags.json:
+        show(json_line(explain_record(bound, flags.count)))
+        return 0
     if not flags.stages:
         show("\n".join(explain_lines(bound, flags.count)))
         return 0
@@ -80,16 +131,45 @@ def explain_lines(bound: BoundKernel, count: int) -> Iterator[str]:
     yield f"{bound.definition.name} on {bound.target}"
     yield f"default    {config_text(first.config)}"
     yield f"because    {first.reason}"
+    rival = find_rival(first, others)
+    if rival is not None:
+        yield from rival_lines(first, rival)
     yield from _prediction_lines(spec, first)
     yield f"results    {determinism_text(bound, first.config)}"
     if others:
-        is_measured = any(o.predicted.total_ms < first.predicted.total_ms for o in others)
-        why = "; what was measured on a device comes before what is predicted"
-        yield f"next best{why if is_measured else ''}"
+        yield "next best"
         width = max(len(number_text(other.predicted.total_ms)) for other in others)
         yield from (_ranked_line(other, width) for other in others)
     for name, reason in spec.rules.missing_ways(spec.kernel).items():
         yield f"without    {name}: {reason}"
+
+
+def explain_record(bound: BoundKernel, count: int) -> dict[str, Any]:
+    """The same as plain values."""
+    spec = bound.config_spec
+    ranked = spec.ranked_configs(count)
+    return {
+        "kernel": bound.definition.name,
+        "target": str(bound.target),
+        "roofline_ms": spec.model.roofline_ms(),
+        "results": determinism_text(bound, ranked[0].config),
+        "configs": [_ranked_record(item) for item in ranked],
+        "without": dict(spec.rules.missing_ways(spec.kernel)),
+    }
+
+
+def _ranked_record(ranked: RankedConfig) -> dict[str, Any]:
+    predicted = ranked.predicted
+    return {
+        "config": dict(ranked.config),
+        "reason": ranked.reason,
+        "ground": ground_of(ranked.reason),
+        "predicted_ms": predicted.total_ms,
+        "compute_ms": predicted.compute_ms,
+        "memory_ms": predicted.memory_ms,
+        "latency_ms": predicted.latency_ms,
+        "limiter": predicted.limiter,
+    }
 
 
 def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
