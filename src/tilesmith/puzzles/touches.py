@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 import torch
 
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
+from tilesmith.exc import InvalidConfig
 from tilesmith.interpreter.effects import resolve_access
 from tilesmith.interpreter.frame import Frame, prepare_function
 from tilesmith.interpreter.run import EVALUATORS, run_prepared
@@ -23,6 +24,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.executables import CapturedLaunch
 from tilesmith.numerics.doctor.host_run import HostRun, launch_arguments
 from tilesmith.numerics.reference_setup import runtime_sizes
+from tilesmith.schedule.config import Config
 
 NOBODY, SEVERAL = -1, -2
 LABELS = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -32,7 +34,9 @@ COLOURS = (
     "#9c755f", "#86bcb6", "#d37295", "#a0cbe8",
 )  # fmt: skip
 MANY = "#79706e"
-CELL, GAP, TOP = 18, 28, 26
+CELL, SMALL_CELL, GAP, TOP = 18, 5, 28, 26
+MOST_CELLS = 150
+"""Cells with a number in them; larger pictures have colours only."""
 WIDEST = 40
 """Columns that a picture shows; of a larger tensor the beginning is shown."""
 
@@ -99,11 +103,25 @@ def _recorded(touches: Touches, kind: type[Any]) -> Callable[[Any, Frame], Any]:
     return evaluate
 
 
-def small_blocks(function: Function, size: int) -> dict[str, int]:
-    """Every block that a config decides, of that size: a few programs, which a picture can show."""
-    blocks = {block.name for block in function.blocks if block.slot is not None}
-    whole = whole_tile_sizes(function)
-    return {name: min(size, length) if name in blocks else length for name, length in whole.items()}
+def small_config(bound: BoundKernel, size: int) -> Config:
+    """The default with every block of that size: a few programs, which a picture can show."""
+    default = bound.default_config()
+    blocks = [size] * len(default.get("block_sizes", []))
+    try:
+        return bound.config_spec.normalize(default.updated(block_sizes=blocks))
+    except InvalidConfig:  # a block that the kernel wants larger
+        return default
+
+
+def block_sizes(function: Function, config: Config) -> dict[str, int]:
+    """The size of every block: what the config says, else whole axes."""
+    blocks = config.get("block_sizes", [])
+    chosen = {
+        block.name: blocks[block.slot]
+        for block in function.blocks
+        if block.slot is not None and block.slot < len(blocks)
+    }
+    return {**whole_tile_sizes(function), **chosen}
 
 
 def run_recorded(
@@ -111,17 +129,17 @@ def run_recorded(
 ) -> tuple[list[torch.Tensor], Touches]:
     """What a call gives, with bounds and races checked, and what its programs touch."""
     touches = Touches()
+    config = small_config(bound, block_size)
 
     def launch(captured: CapturedLaunch) -> None:
         function = captured.variant.function
         recorded = {kind: _recorded(touches, kind) for kind in (Load, Store, Atomic)}
-        prepared = prepare_function(function)
-        prepared = replace(prepared, evaluators=recorded)
+        prepared = replace(prepare_function(function), evaluators=recorded)
         arguments: Mapping[str, Any] = launch_arguments(captured)
-        sizes = {**runtime_sizes(function, arguments), **small_blocks(function, block_size)}
+        sizes = {**runtime_sizes(function, arguments), **block_sizes(function, config)}
         run_prepared(prepared, arguments, sizes, races=True)
 
-    run = HostRun(bound, args, bound.default_config(), launch)
+    run = HostRun(bound, bound.definition.arguments.complete(args), config, launch)
     return run.results, touches
 
 
@@ -172,20 +190,21 @@ def _beside(blocks: Sequence[list[str]]) -> Iterator[str]:
 
 
 def svg_picture(touches: Touches) -> str:
-    """The same in colours; each cell says its element and program when pointed at."""
+    """The same in colours; small pictures say element and program of a cell when pointed at."""
     parts: list[str] = []
     left, bottom = 0, 0
     for title, matrix in panels(touches):
         rows, columns = matrix.shape
+        is_small = rows * columns <= MOST_CELLS
+        size = CELL if is_small else SMALL_CELL
         parts.append(f'<text x="{left}" y="14" class="t">{escape(title)}</text>')
-        for place, program in enumerate(matrix.reshape(-1).tolist()):
-            row, column = divmod(place, columns)
-            parts.append(_cell(left + column * CELL, TOP + row * CELL, program, (row, column)))
-        left += max(columns * CELL, 8 * len(title)) + GAP
-        bottom = max(bottom, TOP + rows * CELL)
+        drawn = _cells(matrix, left) if is_small else _runs(matrix, left)
+        parts.extend(drawn)
+        left += max(columns * size, 8 * len(title)) + GAP
+        bottom = max(bottom, TOP + rows * size)
     style = (
         "text{font:11px system-ui,sans-serif;fill:currentColor}.t{font-weight:600}"
-        "text.c{fill:#fff;text-anchor:middle}rect{stroke:#8888;stroke-width:.5}"
+        "text.c{fill:#fff;text-anchor:middle}"
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {max(left, 1)} {bottom + 4}" '
@@ -195,13 +214,41 @@ def svg_picture(touches: Touches) -> str:
     )
 
 
-def _cell(x: int, y: int, program: int, place: tuple[int, int]) -> str:
+def _cells(matrix: torch.Tensor, left: int) -> Iterator[str]:
+    for row, line in enumerate(matrix.tolist()):
+        for column, program in enumerate(line):
+            x, y = left + column * CELL, TOP + row * CELL
+            text = "" if program == NOBODY else label_of(program)
+            yield (
+                f"<g><title>[{row}, {column}]: {_who(program)}</title>"
+                f"{_box(x, y, (CELL, CELL), program)}"
+                f'<text class="c" x="{x + CELL // 2 - 1}" y="{y + 12}">{text}</text></g>'
+            )
+
+
+def _runs(matrix: torch.Tensor, left: int) -> Iterator[str]:
+    """Neighbours of one program as one box: a large picture stays a small file."""
+    top = 0
+    for line, group in groupby(matrix.tolist()):
+        height = len(list(group))
+        begin = 0
+        for program, run in groupby(line):
+            width = len(list(run))
+            x, y = left + begin * SMALL_CELL, TOP + top * SMALL_CELL
+            box = _box(x, y, (width * SMALL_CELL, height * SMALL_CELL), program)
+            yield f"<g><title>{_who(program)}</title>{box}</g>"
+            begin += width
+        top += height
+
+
+def _who(program: int) -> str:
+    return {NOBODY: "no program", SEVERAL: "several programs"}.get(program, f"program {program}")
+
+
+def _box(x: int, y: int, size: tuple[int, int], program: int) -> str:
     colour = "none" if program == NOBODY else COLOURS[program % len(COLOURS)]
     colour = MANY if program == SEVERAL else colour
-    who = {NOBODY: "no program", SEVERAL: "several programs"}.get(program, f"program {program}")
-    text = "" if program == NOBODY else label_of(program)
     return (
-        f"<g><title>[{place[0]}, {place[1]}]: {who}</title>"
-        f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{CELL - 2}" rx="3" fill="{colour}"/>'
-        f'<text class="c" x="{x + CELL // 2 - 1}" y="{y + 12}">{text}</text></g>'
+        f'<rect x="{x}" y="{y}" width="{size[0] - 1}" height="{size[1] - 1}" rx="2" '
+        f'fill="{colour}" stroke="#8888" stroke-width=".5"/>'
     )
