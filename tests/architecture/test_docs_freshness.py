@@ -31,7 +31,8 @@ def test_loop_ir_reference_is_up_to_date():
 
 
 def test_the_pictures_of_subscripts_are_up_to_date():
-    assert draw_indexing.OUTPUT.read_text(encoding="utf-8") == draw_indexing.render(), "make generated"
+    written = draw_indexing.OUTPUT.read_text(encoding="utf-8")
+    assert written == draw_indexing.render(), "run `make generated`"
 
 
 def test_ir_reference_names_every_op_and_scalar_function():
