@@ -6,6 +6,7 @@ import inspect
 import json
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -189,4 +190,14 @@ def test_the_site_is_built_without_a_warning():
         [sys.executable, "-m", "tools.site"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (build.OUT / "html" / "search" / "search_index.js").is_file()
+    pages_of_site = list((build.OUT / "html").rglob("*.html"))
+    assert not [page for page in pages_of_site if 'src="http' in page.read_text()]
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no browser: search was not tried")
+    address = f"file://{build.OUT / 'html' / 'index.html'}?q=jagged"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
+    found = subprocess.run(
+        [browser, *flags, "--dump-dom", address], capture_output=True, text=True, check=True
+    )
+    assert re.search(r"\d+ matching documents", found.stdout)

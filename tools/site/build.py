@@ -14,7 +14,9 @@ from tools.site import drawings, gallery, kernel_life, notebooks, pages, referen
 from tools.site.pages import DOCS, ROOT
 
 OUT = ROOT / "build" / "site"
-STYLE = "site.css"
+STYLE, WORKER = "site.css", "file_worker.js"
+FETCHED = "https://unpkg.com/iframe-worker/shim"
+"""What the offline plugin would fetch from the network; ours is beside the page."""
 GENERATED = {
     "reference/language_reference.md": reference.language_page,
     "reference/settings.md": reference.settings_page,
@@ -39,7 +41,8 @@ def all_files() -> dict[str, str]:
         place = f"tutorial/{name}.md"
         title, _, rest = files[place].partition("\n")
         files[place] = f"{title}\n\n{link}\n{rest}"
-    files[f"assets/{STYLE}"] = (Path(__file__).parent / STYLE).read_text(encoding="utf-8")
+    for name in (STYLE, WORKER):
+        files[f"assets/{name}"] = (Path(__file__).parent / name).read_text(encoding="utf-8")
     return files
 
 
@@ -52,6 +55,14 @@ def write(folder: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return len(files)
+
+
+def make_offline(folder: Path) -> None:
+    """Let pages take from beside them what they would fetch."""
+    for page in folder.rglob("*.html"):
+        up = "../" * (len(page.relative_to(folder).parts) - 1)
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace(FETCHED, f"{up}assets/{WORKER}"), encoding="utf-8")
 
 
 def main() -> None:
@@ -73,5 +84,6 @@ def main() -> None:
     )
     problems = [line for line in done.stderr.splitlines() if not line.startswith("INFO")]
     print("\n".join(problems))
+    make_offline(OUT / "html")
     print(f"{OUT / 'html' / 'index.html'} ({time.perf_counter() - begin:.0f} s)")
     raise SystemExit(done.returncode)

@@ -108,7 +108,10 @@ def signatures() -> dict[str, list[str]]:
             # One overload will do: they differ in whether one tensor or several are given.
             given = f"hl.{node.name}({ast.unparse(node.args)})"
             returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-            found.setdefault(node.name, [given.replace("torch.Tensor", "Tensor") + returns])
+            found.setdefault(
+                node.name,
+                [given.replace("torch.Tensor", "Tensor") + returns.replace("_Loop", "Iterator")],
+            )
         elif isinstance(node, ast.ClassDef):
             fields_of = [ast.unparse(part) for part in node.body if isinstance(part, ast.AnnAssign)]
             found[node.name] = [f"class hl.{node.name}", *(f"    {text}" for text in fields_of)]
