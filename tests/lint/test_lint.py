@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -47,7 +48,7 @@ def kernel(decorator: str = "@tilesmith.kernel", value: str = "x[tile] + 1") -> 
 
 @pytest.mark.parametrize("topic", LEAST)
 def test_what_lint_reports_is_what_a_call_raises(topic):
-    cases = [case for case in CASES[topic] if isinstance(case.call, Kernel)]
+    cases: list[Any] = [case for case in CASES[topic] if isinstance(case.call, Kernel)]
     files = {case.call.fn.__code__.co_filename for case in cases}
     found = {one.loc.function: one for file in files for one in check_file(Path(file))}
     agreed = 0

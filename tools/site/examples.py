@@ -5,6 +5,8 @@ Those that run on a CPU are run by tests; the others are compiled for a GPU that
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import tilesmith
@@ -98,7 +100,7 @@ def with_a_triton_function(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
-KERNELS = {
+KERNELS: dict[str, Any] = {
     "atomic_min": smallest,
     "atomic_and": cleared_bits,
     "atomic_xor": toggled_bits,

@@ -325,11 +325,10 @@ def _mistake(case: Any) -> tuple[str, list[str]] | None:
     function = case.call.fn if isinstance(case.call, Kernel) else case.call
     try:
         source = dedent(inspect.getsource(function)).rstrip().splitlines()
+    except (OSError, TypeError):
+        return None
+    try:
         case.call(*case.args, **case.keywords)
-    except (OSError, TypeError) as error:
-        if not isinstance(error, case.error):
-            return None
-        raised: Exception = error
     except Exception as error:
         raised = error
     else:

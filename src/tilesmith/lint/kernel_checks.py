@@ -225,7 +225,7 @@ def _torch_mistakes(
         )
         yield as_mistake(error, loc)
     elif is_device and _is_computed(found) and not is_known(getattr(found, "__name__", "")):
-        yield as_mistake(unsupported(found.__name__), loc)
+        yield as_mistake(unsupported(str(found.__name__)), loc)
 
 
 @cache

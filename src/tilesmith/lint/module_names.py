@@ -85,6 +85,7 @@ def _module(name: str, loaded: str = "") -> Any:
     top = name.partition(".")[0]
     if top not in OURS:
         return KNOWN.get(top, UNKNOWN) if name == top else _attribute(name)
+    found: Any = UNKNOWN
     try:
         for part in filter(None, (loaded, name)):
             found = importlib.import_module(part.replace(PEER, PACKAGE, 1))
@@ -133,7 +134,7 @@ def make_function(tree: ast.FunctionDef, file: str, names: dict[str, Any]) -> Fu
         None,
     )
     if hasattr(tree, "type_params"):
-        bare.type_params = []
+        vars(bare)["type_params"] = []
     ast.copy_location(bare, tree)
     code = compile(ast.Module([bare], []), file, "exec", dont_inherit=True)
     (inner,) = [part for part in code.co_consts if isinstance(part, CodeType)]

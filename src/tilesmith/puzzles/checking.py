@@ -109,10 +109,7 @@ def find_difference(
     found: torch.Tensor | None, reference: Callable[..., torch.Tensor], args: Arguments
 ) -> str:
     """What is wrong with a result; "" for one that is right."""
-    wide = [
-        x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in args
-    ]
-    expected = reference(*wide)
+    expected = reference(*map(_widened, args))
     if found is None:
         return "it returns no tensor"
     if found.shape != expected.shape:

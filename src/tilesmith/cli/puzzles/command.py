@@ -45,7 +45,11 @@ def list_puzzles(
 ) -> None:
     """Name all of them."""
     if is_json:
-        show(json_line([{"number": p.number, "name": p.name, "title": p.title} for p in puzzles()]))
+        show(
+            json_line(
+                {item.name: {"number": item.number, "title": item.title} for item in puzzles()}
+            )
+        )
         return
     show("\n".join(f"{item.number:>2}  {item.name:<13} {item.title}" for item in puzzles()))
 
