@@ -100,7 +100,7 @@ def new(
         tell(f"error: {problem}")
         raise typer.Exit(USAGE_ERROR)
     file.write_text(TEMPLATE.substitute(name=chosen, file=file), encoding="utf-8")
-    show(f"wrote {file}; try: python {file}")
+    show(f"wrote {file}; its first lines say what to do with it. Try: python {file}")
 
 
 def _find_problem(file: Path, name: str, *, force: bool) -> str:
