@@ -9,6 +9,8 @@
 # make check        lint, types and layers only
 # make format       rewrite files the way `make check` wants them
 # make golden       accept the present output as the expected output, then read the diff
+# make docs         write generated pages, then build the site in build/site/html
+# make generated    rewrite generated pages and pictures of docs/ only
 # make ops          try every torch function on every backend; write docs/ops.md
 # make torch-table  use a kernel through every feature of torch; write docs/torch.md
 # make versions     oldest and newest Python, torch and Triton: tests of the sdist, README commands
@@ -24,10 +26,12 @@ BOOTSTRAP_PYTHON ?= python3
 ifeq ($(origin PYTHON),command line)
   READY_RUN :=
   READY_DEV :=
+  READY_DOCS :=
 else
   PYTHON := $(VENV)/bin/python
   READY_RUN := $(VENV)/.installed
   READY_DEV := $(VENV)/.installed-dev
+  READY_DOCS := $(VENV)/.installed-docs
 endif
 
 # For interpreters the package is not installed in.
@@ -41,7 +45,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs ops torch-table versions clean fuzz fuzz-score scoreboard soak
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs generated ops torch-table versions clean fuzz fuzz-score scoreboard soak
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -108,12 +112,16 @@ golden: $(READY_DEV)
 	$(PYTHON) -m pytest -n $(JOBS) --update-golden
 	git diff --stat -- tests/golden
 
-docs: $(READY_DEV)
+generated: $(READY_DEV)
 	$(PYTHON) -m tools.generate_ir_docs
 	$(PYTHON) -m tools.generate_loop_ir_docs
 	$(PYTHON) -m tools.draw_house
 	$(PYTHON) -m tools.draw_indexing
 	$(PYTHON) -m tools.generate_language_docs
+
+# Into build/site/html; opens from a disk, search included.
+docs: generated $(READY_DOCS)
+	$(PYTHON) -m tools.site
 
 ops: $(READY_DEV)
 	$(PYTHON) -m tools.op_table
@@ -140,3 +148,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP_INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/.installed
+
+# MkDocs is not needed by tests, so nothing else installs it.
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/.installed-dev
+	$(PIP_INSTALL) -e '.[docs]'
+	touch $@

@@ -24,6 +24,8 @@ except ImportError:  # a device machine may lack it; no device test uses it
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
 TESTS_BETWEEN_FREEZES = 50
+FOLDERS_OF_LINKS = re.compile(r"(?<=[ (])(?:[\w.+-]*/)+(?=[\w.-]+\.py:\d)")
+"""Errors name files so that terminals open them: from the working folder, which may be any."""
 TESTS_SINCE_FREEZE = pytest.StashKey[int]()
 
 
@@ -272,6 +274,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     update = request.config.getoption("--update-golden")
 
     def check(text: str, part: str = "") -> None:
+        text = FOLDERS_OF_LINKS.sub("", text)
         path = golden_path(request.path, request.node.name, part)
         if update:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilesmith.targets import CPU, CPU_ARCHITECTURES, parse_target
+from tilesmith.targets import CPU, CPU_ARCHITECTURES, cuda_target, parse_target
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,20 @@ def test_cpus_have_lanes_and_caches():
     assert not typical.features
 
 
-@pytest.mark.parametrize("name", ["cpu:mmx", "gpu", "cuda", "cpu:AVX2 ", "neon"])
+@pytest.mark.parametrize("name", ["cpu:mmx", "gpu", "cpu:AVX2 ", "neon"])
 def test_unknown_targets_are_told_with_the_known_ones(name: str):
     with pytest.raises(ValueError, match=r"unknown target .*cpu:avx512, cpu:avx2"):
         parse_target(name)
+
+
+@pytest.mark.parametrize("name", ["cuda:999", "cuda:12", "cuda", "cuda:sm_91"])
+def test_gpus_that_do_not_exist_are_refused(name: str):
+    # Any two or three digits were taken, and the mistake showed in ptxas or not at all.
+    with pytest.raises(ValueError, match=rf"unknown target '{name}': .*cuda:89, cuda:90"):
+        parse_target(name)
+    with pytest.raises(ValueError, match=r"unknown target 'hip:gfx1': .*hip:gfx942"):
+        parse_target("hip:gfx1")
+
+
+def test_a_gpu_that_is_here_may_be_newer_than_the_list():
+    assert cuda_target(130).shared_bytes == cuda_target(120).shared_bytes

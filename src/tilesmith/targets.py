@@ -12,6 +12,12 @@ _CUDA_SMS = {80: 108, 86: 84, 89: 142, 90: 132, 100: 148, 120: 188}
 _HIP_SHARED_BYTES = {"gfx942": 65_536, "gfx950": 163_840}
 _HIP_CUS = {"gfx942": 304, "gfx950": 256}
 CPU_ARCHITECTURES = ("avx512", "avx2", "sse", "neon")
+CUDA_CAPABILITIES = (75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
+HIP_ARCHITECTURES = (
+    "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1150",
+    "gfx1151", "gfx1200", "gfx1201",
+)  # fmt: skip
+"""GPUs that code can be asked for by name. One that is here, and newer than this list, is read."""
 _TYPICAL_CORES = 8
 
 
@@ -111,11 +117,14 @@ def parse_target(text: str) -> Target:
         return CPU
     if kind == "cpu" and arch in CPU_ARCHITECTURES:
         return cpu_target(arch)
-    if kind == "cuda" and re.fullmatch(r"(sm_)?\d{2,3}", arch):
+    if kind == "cuda" and arch.removeprefix("sm_") in map(str, CUDA_CAPABILITIES):
         return cuda_target(int(arch.removeprefix("sm_")))
-    if kind == "hip" and re.fullmatch(r"gfx[0-9a-f]{3,4}", arch):
+    if kind == "hip" and arch in HIP_ARCHITECTURES:
         return hip_target(arch)
-    raise ValueError(
-        f"unknown target {text!r}: expected cpu, cuda:<capability>, hip:<gfx name> or one of "
-        + ", ".join(f"cpu:{name}" for name in CPU_ARCHITECTURES)
-    )
+    known = {"cuda": CUDA_CAPABILITIES, "hip": HIP_ARCHITECTURES, "cpu": CPU_ARCHITECTURES}
+    listed = [
+        f"{name}:{arch}"
+        for name in (known if kind not in known else [kind])
+        for arch in known[name]
+    ]
+    raise ValueError(f"unknown target {text!r}: expected {', '.join(['cpu', *listed])}")

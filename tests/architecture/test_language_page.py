@@ -39,7 +39,7 @@ def exists(reference: Reference) -> bool:
 
 
 def test_the_page_is_up_to_date():
-    assert OUTPUT.read_text(encoding="utf-8") == render(), "run `make docs`"
+    assert OUTPUT.read_text(encoding="utf-8") == render(), "run `make generated`"
 
 
 @pytest.mark.parametrize("title", SECTIONS)

@@ -24,3 +24,11 @@ def test_the_stub_has_the_parameters_of_the_functions():
             code = inspect.unwrap(getattr(hl, node.name)).__code__
             given = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args)]
             assert given == list(code.co_varnames[: code.co_argcount]), node.name
+
+
+def test_the_stub_says_what_functions_do():
+    # What editors show under the pointer is the stub's text.
+    for node in ast.parse(STUB.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            meaning = (inspect.getdoc(getattr(hl, node.name)) or "").split("\n\n")[0]
+            assert (ast.get_docstring(node) or "").split() == meaning.split(), node.name

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from typer.testing import CliRunner
 
+from tilesmith.backends.cpu.schedule.rules import HEURISTICS as CPU_HEURISTICS
+from tilesmith.backends.triton.schedule_rules import HEURISTICS as TRITON_HEURISTICS
+from tilesmith.cli.explain.command import GROUNDS
 from tilesmith.cli.main import app
 from tilesmith.compiler.pipeline import STAGES
 
@@ -71,3 +75,45 @@ def test_determinism_is_said():
     ]
     done = CliRunner().invoke(app, ["explain", *shared, "--count", "1"])
     assert "results    may differ from run to run: floats are added to `out` in any" in done.stdout
+
+
+def test_the_default_says_why_it_stands_before_what_is_predicted_to_be_faster():
+    arguments = ["examples.softmax:softmax", "--args", "randn(1024, 1024)", "--target", "cpu:avx2"]
+    found = json.loads(CliRunner().invoke(app, ["explain", *arguments, "--json"]).stdout)
+    first, *others = found["configs"]
+    faster = min(others, key=lambda item: item["predicted_ms"])
+    assert faster["predicted_ms"] < 0.9 * first["predicted_ms"], "choose another example"
+    done = CliRunner().invoke(app, ["explain", *arguments])
+    blocks = f"block_sizes={faster['config']['block_sizes']}"
+    assert f"over       Config({blocks}), predicted " in done.stdout
+    assert f"but here {first['ground']};" in done.stdout
+    assert "less waiting: " in done.stdout
+
+
+def test_a_default_that_is_also_predicted_to_be_fastest_needs_no_reason():
+    done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--count", "1"])
+    assert "over  " not in done.stdout
+
+
+def test_every_heuristic_says_what_its_choice_rests_on():
+    names = {name for name, _ in (*CPU_HEURISTICS, *TRITON_HEURISTICS)}
+    # Those that are chosen by the form of the kernel, in the rules themselves.
+    assert names | {"product, then its rows", "each loop", "warp roles"} == set(GROUNDS)
+
+
+def test_facts_as_json():
+    found = json.loads(CliRunner().invoke(app, ["facts", *SOFTMAX, "--json"]).stdout)
+    assert [access["text"] for access in found["accesses"]] == ["x[tile_m, :]", "out[tile_m, :]"]
+    assert found["bytes_read"] == found["bytes_written"] == 16 * 1000 * 4
+    assert found["reductions"][0]["functions"] == ["max", "sum"]
+
+
+def test_stages_have_no_json():
+    done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--stages", "--json"])
+    assert done.exit_code == 2
+
+
+def test_a_gpu_that_does_not_exist_is_refused():
+    done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--target", "cuda:999"])
+    assert done.exit_code == 2
+    assert "unknown target 'cuda:999': expected cpu, cuda:75" in done.stderr

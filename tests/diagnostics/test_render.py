@@ -168,3 +168,15 @@ def test_the_gutter_fits_the_longest_line_number(tmp_path):
     assert "12345 | x" in lines
     assert "    7 | x" in lines
     assert {line.index("|") for line in lines if " | " in line or line.endswith("|")} == {6}
+
+
+def test_places_are_links_that_open_from_the_working_folder(tmp_path, monkeypatch):
+    file = tmp_path / "folder" / "kernels.py"
+    loc = SourceLocation(str(file), 3)
+    monkeypatch.chdir(tmp_path)
+    assert loc.link == "folder/kernels.py:3"
+    monkeypatch.chdir(tmp_path.parent)
+    assert loc.link == f"{tmp_path.name}/folder/kernels.py:3"
+    monkeypatch.chdir("/usr")
+    assert loc.link == f"{file}:3"
+    assert SourceLocation("<stdin>", 3).link == "<stdin>:3"

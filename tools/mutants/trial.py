@@ -108,7 +108,7 @@ class Copy:
 
     def _environment(self, cache: str) -> dict[str, str]:
         """That of this process, with the copy's modules; those stay compiled between runs."""
-        inherited = dict(os.environ)  # noqa: TID251
+        inherited = dict(os.environ)
         inherited.pop("PYTHONDONTWRITEBYTECODE", None)
         paths = os.pathsep.join([str(self._tree / "src"), str(self._tree)])
         return {**inherited, "PYTHONPATH": paths, "TILESMITH_CACHE_DIR": cache}

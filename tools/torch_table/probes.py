@@ -108,10 +108,8 @@ def packaged(use: Use) -> None:
     """AOTInductor: compiled ahead of time, packaged, loaded."""
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "model.pt2")
-        torch._inductor.aoti_compile_and_package(  # noqa: TID251
-            _exported(use), package_path=path
-        )
-        use.run(torch._inductor.aoti_load_package(path))  # noqa: TID251
+        torch._inductor.aoti_compile_and_package(_exported(use), package_path=path)
+        use.run(torch._inductor.aoti_load_package(path))
 
 
 def traced_by_fx(use: Use) -> None:

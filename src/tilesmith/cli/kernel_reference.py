@@ -27,8 +27,8 @@ class ReferenceNotFoundError(Exception):
 def find_kernel(reference: str) -> Kernel:
     """The kernel of a reference; the name may be left out where a module has only one."""
     place, name = _split(reference)
+    kernels = kernels_of(place)
     module = _load(place)
-    kernels = {key: value for key, value in vars(module).items() if isinstance(value, Kernel)}
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
     if not name:
@@ -39,6 +39,11 @@ def find_kernel(reference: str) -> Kernel:
             f"{place}:{name} is no kernel but {kind_of(found)}; {_listed('kernels', kernels)}"
         )
     return found
+
+
+def kernels_of(place: str) -> dict[str, Kernel]:
+    """All kernels that a module or file has, by name."""
+    return {key: value for key, value in vars(_load(place)).items() if isinstance(value, Kernel)}
 
 
 def find_function(reference: str) -> Callable[..., Any]:

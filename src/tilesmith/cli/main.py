@@ -18,14 +18,22 @@ COMMANDS = {
     "tune": ("fleet.command", "Find the fastest config of a kernel for given arguments."),
     "dispatch": ("dispatch.command", "Search a few configs for many shapes."),
     "record": ("dispatch.command", "Run a script, and write what its kernels are called with."),
-    "facts": ("explain", "What a kernel multiplies, reduces and moves, in its own names."),
-    "explain": ("explain", "Which config a kernel gets without a search, and why."),
+    "facts": (
+        "explain.command",
+        "What a kernel multiplies, reduces and moves, in its own names.",
+    ),
+    "explain": ("explain.command", "Which config a kernel gets without a search, and why."),
     "explore": ("explore.command", "Write a page about a kernel, from source to machine code."),
     "accuracy": ("accuracy", "Which of several results is wrong, and why."),
     "bench": ("bench", "Run kernels against eager, torch.compile and others."),
     "compare": ("compare", "Say what got faster or slower beyond noise."),
     "export": ("export.command", "Write a package with compiled code, which needs torch alone."),
     "cache": ("team.command", "What tuning has left on disk."),
+    "lint": ("lint.command", "Report what would fail when called, without running it."),
+    "puzzles": ("puzzles.command", "Twelve small tasks that teach tiles."),
+    "new": ("setup.new", "Write a kernel with a test and a benchmark to start from."),
+    "doctor": ("setup.doctor", "Say what is installed and what works here."),
+    "completion": ("setup.completion", "Print a script that completes commands and options."),
 }
 """The module whose ``add_to`` adds the command to an application, and its first sentence."""
 

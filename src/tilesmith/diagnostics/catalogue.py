@@ -57,14 +57,14 @@ def _places(
     loc: SourceLocation, related: Mapping[str, SourceLocation]
 ) -> list[tuple[str, str, SourceLocation]]:
     """Heading, mark and place: the place itself, its callers, then the related places."""
-    places = [(f"--> {loc}{_in_function(loc)}", "^", loc)]
+    places = [(f"--> {loc.link}{_in_function(loc)}", "^", loc)]
     callee, caller = loc, loc.caller
     while caller is not None:
         # A recursion shows once.
         if caller != callee:
-            places.append((f"called from {caller}{_in_function(caller)}", "-", caller))
+            places.append((f"called from {caller.link}{_in_function(caller)}", "-", caller))
         callee, caller = caller, caller.caller
-    return places + [(f"{label}: {place}", "-", place) for label, place in related.items()]
+    return places + [(f"{label}: {place.link}", "-", place) for label, place in related.items()]
 
 
 def _in_function(place: SourceLocation) -> str:

@@ -67,6 +67,13 @@ class SourceLocation:
         line = linecache.getline(self.file, self.line).rstrip("\n").encode()
         return line[slice(*columns)].decode(errors="replace")
 
+    @property
+    def link(self) -> str:
+        """``path:line``, which terminals and editors open: from the working folder, if inside."""
+        whole, here = os.path.abspath(self.file), os.getcwd() + os.sep
+        is_file = not self.file.startswith("<")
+        return f"{whole.removeprefix(here) if is_file else self.file}:{self.line}"
+
     def __reduce__(self) -> tuple[type[SourceLocation], tuple[object, ...]]:
         # Code objects cannot be pickled, and errors travel between processes: keep the columns.
         state = (self.file, self.line, self.function, None, -1, self.caller, self.columns)

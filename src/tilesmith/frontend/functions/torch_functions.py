@@ -52,7 +52,7 @@ ALIASES: dict[str, str] = {
 }  # fmt: skip
 """Other names that torch has for a function, and the row that they share."""
 TORCH_FUNCTIONS = {**_RULES, **{name: _RULES[row] for name, row in ALIASES.items()}}
-_METADATA = frozenset(
+METADATA = frozenset(
     {"size", "stride", "dim", "numel", "element_size", "is_floating_point", "__get__"}
 )
 """Questions about the form of a tensor: nothing is computed, so host tensors answer them too."""
@@ -71,7 +71,7 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # In-place spellings give a new value; the assignment rebinds.
         rule = TORCH_FUNCTIONS.get(name[:-1])
     if rule is None:
-        raise _unsupported(name)
+        raise unsupported(name)
     _reject_unbound((*args, *kwargs.values()))
     _reject_in_combination(name, args)
     if name not in _ACCEPTS_HOST_TENSORS:
@@ -97,8 +97,7 @@ def _call(rule: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: An
         trace = error.__traceback__
         if trace is None or trace.tb_next is not None:
             raise
-        # The rule was not entered: it has no such parameter, or there is one too few. Its own name
-        # is not what the user called.
+        # The rule was not entered: no such parameter, or one too few. Users know another name.
         complaint = str(error).partition("() ")[2] or str(error)
         raise unsupported_argument(f"torch.{name}", f"these arguments ({complaint})") from None
 
@@ -142,7 +141,8 @@ def _reject_host_value(arg: Any, name: str) -> None:
 _TAKES_SIZES = frozenset({"view", "reshape", "unflatten", "expand", "broadcast_to", "subscript"})
 
 
-def _unsupported(name: str) -> errors.BaseError:
+def unsupported(name: str) -> errors.BaseError:
+    """The error for a torch function without a row."""
     if name in _DATA_DEPENDENT:
         return errors.DataDependentOutputShapeNotSupported(operation=f"torch.{name}")
     if name in _REMAPPING:
@@ -181,7 +181,7 @@ class DeviceMode(TorchFunctionMode):
         """Decide for each torch call in device code where it goes."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if self._tracer.is_eager or name in _METADATA:
+        if self._tracer.is_eager or name in METADATA:
             result = func(*args, **kwargs)
             return result if self._tracer.is_eager else self._runtime_extents(name, args, result)
         is_factory = name in FACTORIES or name in RANDOM_FACTORIES
@@ -192,7 +192,7 @@ class DeviceMode(TorchFunctionMode):
             result = func(*args, **kwargs)
             if isinstance(result, torch.Tensor):
                 # Made now, at compile time, it would be the same in every call (torch.rand!).
-                raise _unsupported(name)
+                raise unsupported(name)
             return result
         known = self._tracer.tensor_refs.get(id(tensor))
         if name in _ACCEPTS_HOST_TENSORS:

@@ -1,0 +1,1 @@
+"""``tilesmith facts`` and ``tilesmith explain``, and why a default stands before faster ones."""

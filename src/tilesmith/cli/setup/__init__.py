@@ -1,0 +1,1 @@
+"""What one does first: look at the machine, begin a kernel, let the shell complete."""

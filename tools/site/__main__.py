@@ -1,0 +1,5 @@
+"""``python -m tools.site``."""
+
+from tools.site.build import main
+
+main()
