@@ -21,8 +21,8 @@ def test_help_fits_a_terminal_and_leaves_nothing_out(name):
     result = CliRunner(env={"COLUMNS": "80"}).invoke(app, arguments)
     assert result.exit_code == 0
     assert max(map(len, result.stdout.splitlines())) <= 80
-    # `[ARGS]...` may be repeated; other dots stand for words that are cut off.
-    assert not re.search(r"…|[^\]]\.\.\.$", result.stdout, re.MULTILINE)
+    # `[ARGS]...` and `{files}...` may be repeated; other dots stand for words that are cut off.
+    assert not re.search(r"…|[^\]}]\.\.\.$", result.stdout, re.MULTILINE)
 
 
 def test_the_version_is_told():
