@@ -64,7 +64,7 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
     assert printed[0].startswith("rms_norm\n")
     assert "2 rows: 2 ok" in printed[1]
     assert (tmp_path / "report.html").exists()
-    assert (tmp_path / "pictures" / "speedups.png").exists()
+    assert (tmp_path / "pictures" / "speedups.svg").exists()
     assert len(json.loads(printed[5])["changes"]) == 2
     assert "of 1 row" in printed[6]
     assert printed[7] == printed[6]

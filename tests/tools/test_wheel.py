@@ -58,6 +58,7 @@ def test_its_requirements_can_be_met(wheel: Path) -> None:
         ["explain", "examples.softmax:softmax", "--args", "randn(64, 64)"],
         ["bench", "--list", "--kernel", "softmax,gemm"],
         ["export", "examples.softmax:softmax", "--args", "randn(8, 8)", "-o", "softmax_package"],
+        ["explore", "examples.softmax:softmax", "--args", "randn(8, 8)", "-o", "softmax.html"],
     ],
     ids=lambda words: words[0],
 )

@@ -32,7 +32,7 @@ class ExploreFlags(BoundFlags):
 
 
 def explore(flags: ExploreFlags) -> int:
-    """Write a page: source, IR after every pass, code, tiles, times and what others would cost."""
+    """Write a page about a kernel, from source to machine code. Also its tiles and its time."""
     bound = flags.bind()
     config, beside = _config("--config", flags.config), _config("--beside", flags.beside)
     try:
