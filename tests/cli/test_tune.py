@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import tilesmith.cli.fleet.command as command
+from tilesmith.cli.fleet import command
 from tests.tune.report.searches import make_result
 from tilesmith.cli.main import app
 from tilesmith.schedule.config import Config
