@@ -23,7 +23,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (2, 52),
     "tilesmith/bench/scoreboard": (5, 739),
-    "tilesmith/cli": (12, 1_535),
+    "tilesmith/cli": (12, 1_532),
     "tilesmith/cli/dispatch": (3, 198),
     "tilesmith/cli/export": (2, 62),
     "tilesmith/cli/fleet": (2, 184),
@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/disk": (4, 296),
     "tilesmith/dispatch": (6, 629),
     "tilesmith/export": (5, 1_129),
-    "tilesmith/fleet": (9, 1_300),
+    "tilesmith/fleet": (9, 1_296),
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/host_calls": (2, 277),
     "tilesmith/frontend/source/rewriting": (5, 678),
@@ -67,14 +67,14 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime/generated": (2, 74),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/store": (7, 1_100),
-    "tilesmith/team": (4, 541),
+    "tilesmith/team": (4, 520),
     "tilesmith/tune": (28, 5_450),
     "tilesmith/tune/places": (2, 173),
 }
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 99_528,
+    "lines in src": 99_522,
     "files in src": 564,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

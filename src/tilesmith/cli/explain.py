@@ -18,7 +18,7 @@ from tilesmith.jit.visible.determinism import determinism_text
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
-from tilesmith.team.exchange import stored_lines
+from tilesmith.store.lookup import stored_lines
 
 
 @dataclass(frozen=True)
