@@ -18,6 +18,8 @@ from tilesmith.runtime.device import describe_device, target_of
 from tilesmith.store.journal import find_journals
 
 pytest.importorskip("ray")
+# Starting a cluster and its workers imports torch in six processes.
+pytestmark = pytest.mark.full
 ROOT = Path(__file__).parents[2]
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
 PROGRAM = "tests.fleet.cluster_program"
@@ -59,7 +61,6 @@ def test_a_search_outlives_a_node_that_is_killed(tmp_path: Path) -> None:
     assert found["winners"] == [f"{name}, 1 threads"]
 
 
-@pytest.mark.full
 def test_a_search_goes_on_where_a_lost_driver_was(tmp_path: Path) -> None:
     """The driver is killed in the middle; its workers go, and the next one recalls its journal."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
