@@ -14,6 +14,7 @@
 # make ops          try every torch function on every backend; write docs/ops.md
 # make torch-table  use a kernel through every feature of torch; write docs/torch.md
 # make versions     oldest and newest Python, torch and Triton: tests of the sdist, README commands
+# make release      a wheel with the same bytes each time, and sbom.json, into dist
 # make scoreboard   all operators against all rivals, in parts: PART=540 seconds, then again
 # make clean        remove everything made by the above
 #
@@ -45,7 +46,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs generated ops torch-table versions clean fuzz fuzz-score scoreboard soak
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs generated ops torch-table versions release clean fuzz fuzz-score scoreboard soak
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -131,6 +132,9 @@ torch-table: $(READY_DEV)
 
 versions: $(READY_DEV)
 	$(PYTHON) -m tools.versions --jobs $(JOBS)
+
+release: $(READY_DEV)
+	$(PYTHON) -m tools.release
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .ruff_cache .hypothesis \

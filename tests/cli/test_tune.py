@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tilesmith.cli.fleet import command
 from tests.tune.report.searches import make_result
+from tilesmith.cli.fleet import command
 from tilesmith.cli.main import app
 from tilesmith.schedule.config import Config
 from tilesmith.tune.result import StopReason

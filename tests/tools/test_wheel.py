@@ -9,10 +9,12 @@ import sys
 import tarfile
 import zipfile
 from email.parser import Parser
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from tools.release import build_twice, make_sbom
 from tools.versions import make_sdist
 
 ROOT = Path(__file__).parents[2]
@@ -86,3 +88,20 @@ def test_the_source_distribution_runs_its_own_tests(tmp_path: Path) -> None:
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert not ended.returncode, ended.stdout[-2000:]
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="what belongs to it is asked of git")
+def test_a_wheel_has_the_same_bytes_each_time(tmp_path: Path) -> None:
+    first = build_twice(tmp_path, "1750000000")  # raises where they differ
+    with zipfile.ZipFile(first) as archive:
+        assert {item.date_time for item in archive.infolist()} == {(2025, 6, 15, 15, 6, 40)}
+
+
+def test_the_list_of_packages_has_what_an_installation_brings() -> None:
+    found = make_sbom("1.2.3", "0" * 64)
+    names = {item["name"]: item["version"] for item in found["components"]}
+    assert {"torch", "triton", "llvmlite", "numpy", "typer", "sympy"} <= names.keys()
+    assert not {"ray", "pytest", "matplotlib"} & names.keys()  # of extras
+    assert names["torch"] == version("torch")
+    assert found["metadata"]["component"]["version"] == "1.2.3"
+    assert make_sbom("1.2.3", "0" * 64) == found

@@ -102,9 +102,7 @@ def cluster_lanes(ray: Any, device: str) -> tuple[list[RayLane], list[str]]:
     lanes = [RayLane(ray, make, name, max(1, cores // count)) for _ in range(count)]
     # Processes for builds import torch now, not while the first search waits for them.
     warm = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(is_importable)
-    ray.wait(warming := [warm.remote() for _ in range(cores)], num_returns=cores, timeout=WARM_S)
-    for task in warming:
-        ray.cancel(task)
+    ray.wait([warm.remote() for _ in range(cores)], num_returns=cores, timeout=WARM_S)
     return _started(lanes)
 
 

@@ -275,9 +275,10 @@ class RayPool:
         return [*map(self._take, done), *self._late()]
 
     def cancel_all(self) -> None:
-        """Forget all builds; what runs is ended."""
-        for reference in self._waiting:
-            self._cancel(reference)
+        """Forget all builds, which run to their end.
+
+        Ray 2.60 aborts the driver where a task is cancelled that is just being answered.
+        """
         self._waiting.clear()
 
     def _take(self, reference: Any) -> BuildOutcome:
@@ -294,13 +295,10 @@ class RayPool:
     def _late(self) -> list[BuildOutcome]:
         limit, now = self._timeout_s + QUEUE_S, monotonic()
         late = [r for r, (_, started) in self._waiting.items() if now - started > limit]
-        for reference in late:
-            self._cancel(reference)
+        for reference in late:  # it hangs: nothing else frees its core
+            self._ray.cancel(reference, force=True)
         taken = [self._waiting.pop(reference) for reference in late]
         return [BuildOutcome(key, ChildTimeout(limit), limit, now) for key, _ in taken]
-
-    def _cancel(self, reference: Any) -> None:
-        self._ray.cancel(reference, force=True)
 
 
 def has_gpus(ray: Any) -> bool:

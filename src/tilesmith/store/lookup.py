@@ -26,11 +26,12 @@ import tilesmith.schedule
 from tilesmith.diagnostics.kernel_warnings import StoredConfigUnusable
 from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.diagnostics.logs import topic_log
+from tilesmith.diagnostics.wording import ms_text
 from tilesmith.ir.printer import print_function
 from tilesmith.runtime.device import describe_device
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
-from tilesmith.store.config_text import SearchLog, stored_text
+from tilesmith.store.config_text import SearchLog, config_text, stored_text
 from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.winners import Winner, Winners
 
@@ -201,3 +202,21 @@ def find_stored_config(
         log = SearchLog(settings.autotune_log_level)
         log.write(logging.INFO, 0.0, stored_text(name, config, winner.median_ms))
     return config
+
+
+def stored_lines(bound: Any, args: Sequence[Any]) -> list[str]:
+    """What is stored for a call of a bound kernel, where it came from and what it is used for."""
+    settings = bound.settings
+    winners = Winners(settings.cache_dir, settings.team_cache)
+    if settings.skip_cache or not winners.has_any(bound.definition.name):
+        return []
+    listed = bound.configs if len(bound.configs) > 1 else ()
+    scope = (listed, search_overrides(settings), settings.deterministic)
+    winner = winners.lookup(winner_key(make_key(bound, args), *scope))
+    if winner is None:
+        return []
+    use = "a search starts from it (other versions found it)" if winner.is_stale else "used"
+    text = f"found      {winner.time}, {ms_text(winner.median_ms)}; {winner.note}; {use}"
+    lines = [f"stored     {config_text(winner.config)}", text]
+    # Without what a terminal would obey: entries may come from anywhere.
+    return ["".join(c if c.isprintable() else "?" for c in line) for line in lines]

@@ -19,12 +19,9 @@ from typing import Any, cast
 
 from filelock import FileLock
 
-from tilesmith.diagnostics.wording import ms_text
 from tilesmith.disk.writing import replace_file
-from tilesmith.store.config_text import config_text
 from tilesmith.store.journal import find_journals, from_line, journal_folder
 from tilesmith.store.key import now_text, safe_name
-from tilesmith.store.lookup import make_key, search_overrides, winner_key
 from tilesmith.store.winners import Winner, Winners, read_text, write_text
 from tilesmith.team.shared_folder import Entry, SharedFolder, TeamCacheError
 
@@ -341,21 +338,3 @@ def _too_many(kept: Iterable[tuple[str, Entry]], limit: int) -> list[Entry]:
         leaving.append(entry)
         size -= entry.nbytes
     return leaving
-
-
-def stored_lines(bound: Any, args: Sequence[Any]) -> list[str]:
-    """What is stored for a call of a bound kernel, where it came from and what it is used for."""
-    settings = bound.settings
-    winners = Winners(settings.cache_dir, settings.team_cache)
-    if settings.skip_cache or not winners.has_any(bound.definition.name):
-        return []
-    listed = bound.configs if len(bound.configs) > 1 else ()
-    scope = (listed, search_overrides(settings), settings.deterministic)
-    winner = winners.lookup(winner_key(make_key(bound, args), *scope))
-    if winner is None:
-        return []
-    use = "a search starts from it (other versions found it)" if winner.is_stale else "used"
-    text = f"found      {winner.time}, {ms_text(winner.median_ms)}; {winner.note}; {use}"
-    lines = [f"stored     {config_text(winner.config)}", text]
-    # Without what a terminal would obey: entries may come from anywhere.
-    return ["".join(c if c.isprintable() else "?" for c in line) for line in lines]

@@ -24,7 +24,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.model.estimates import Prediction
 from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
-from tilesmith.team.exchange import stored_lines
+from tilesmith.store.lookup import stored_lines
 
 HEURISTIC = "heuristic: "
 GROUNDS = {

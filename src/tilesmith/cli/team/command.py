@@ -91,7 +91,7 @@ def pull_entries(
 def show_difference(
     url: UrlArgument = "", kernel: KernelOption = None, cache_dir: FolderOption = None
 ) -> None:
-    """List winners that only this side (here) or the other (there) has, or both differently."""
+    """List winners that one side lacks, or has otherwise."""
     lines, summary = _attempt(lambda: diff(_folder(cache_dir), _place(url), kernel))
     _tell(summary)
     show("\n".join(map(printable, lines)) if lines else "no difference")
