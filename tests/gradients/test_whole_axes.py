@@ -40,9 +40,7 @@ def errors_of(call: Any, exact: Any, args: list[torch.Tensor]) -> list[float]:
     results, right = call(*args), exact(*args)
     grads = [torch.randn_like(one) for one in right]
     found = torch.autograd.grad(results, wanted, grads)
-    return [
-        relative_error(*pair) for pair in zip(found, torch.autograd.grad(right, wanted, grads))
-    ]
+    return [relative_error(*pair) for pair in zip(found, torch.autograd.grad(right, wanted, grads))]
 
 
 SIZES = [(1, 16, 16), (127, 16, 48), (129, 17, 16), (64, 64, 64), (1031, 127, 129)]

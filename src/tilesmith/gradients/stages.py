@@ -14,12 +14,10 @@ from math import prod
 from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
 from tilesmith.gradients.normal_form import simplify_backward
-from tilesmith.gradients.own_grids import StoredSum, give_own_grids
+from tilesmith.gradients.own_grids import StoredSum
 from tilesmith.gradients.recurrences import Extent, KeptState, state_indices
-from tilesmith.gradients.saved import cost_of
 from tilesmith.gradients.tape import without_effects
-from tilesmith.gradients.transposes import count_computed_transposes, push_transposes
-from tilesmith.gradients.whole_axes.cutting import cut_whole_axes
+from tilesmith.gradients.whole_axes.tiled_factors import FactorGrids
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -92,7 +90,11 @@ def _late_ops(grid: Grid, settled: Collection[Value]) -> set[Operation]:
     found: set[Value] = set()
     for op in grid.body.ops:
         used = values_used_by([op]) if op.regions() else op.operand_values()
-        if _has_atomics(op, settled) or isinstance(op, (Store, Atomic)) or any(v in found for v in used):
+        if (
+            _has_atomics(op, settled)
+            or isinstance(op, (Store, Atomic))
+            or any(v in found for v in used)
+        ):
             late.add(op)
             found.update(op.results)
     return late
@@ -225,51 +227,11 @@ def with_own_grids(
     function: Function, dtypes: Mapping[Value, DType], *, in_one_launch: bool
 ) -> tuple[Function, Mapping[Value, StoredSum], Sequence[KeptState]]:
     """Grids for factors; in a second launch if more of them can have one then."""
-    made, stored = _give_own_grids(function, dtypes)
+    grids = FactorGrids(dtypes, simplify_backward)
+    made, stored = grids.give(function)
     split = None if in_one_launch else split_stages(function, stored)
     if split is not None:
-        later, more = _give_own_grids(simplify_backward(split[0]), dtypes)
+        later, more = grids.give(simplify_backward(split[0]))
         if len(more) > len(stored):
             return later, more, split[1]
     return made, stored, ()
-
-
-def _give_own_grids(
-    function: Function, dtypes: Mapping[Value, DType]
-) -> tuple[Function, Mapping[Value, StoredSum]]:
-    """Of gradients added to as a whole, and tile by tile, the cheaper."""
-    whole, stored = _sum_up(function, dtypes)
-    cut = cut_whole_axes(function)
-    if cut is function:
-        return whole, stored
-    tiled, more = _sum_up(cut, dtypes)
-    is_better = len(more) > len(stored) and cost_of(tiled) < cost_of(whole)
-    return (tiled, more) if is_better else (whole, stored)
-
-
-def _sum_up(
-    function: Function, dtypes: Mapping[Value, DType]
-) -> tuple[Function, Mapping[Value, StoredSum]]:
-    """Of two ways to sum up products, the one with fewer transposes of what is computed."""
-    plain, stored = give_own_grids(function, dtypes)
-    if not stored:
-        return _with_few_transposes(function), {}
-    plain = _with_few_transposes(simplify_backward(plain))
-    count = count_computed_transposes(plain)
-    if not count:
-        return plain, stored
-    other, turned = give_own_grids(function, dtypes, can_turn=True)
-    other = _with_few_transposes(simplify_backward(other))
-    # Its results are turned once, after their loops.
-    is_better = count_computed_transposes(other) < count and cost_of(other) <= cost_of(plain)
-    return (other, turned) if is_better else (plain, stored)
-
-
-def _with_few_transposes(function: Function) -> Function:
-    """The function with transposes where they cost least, unless more would be computed."""
-    before = count_computed_transposes(function)
-    if not before:
-        return function
-    pushed = simplify_backward(push_transposes(function))
-    is_better = count_computed_transposes(pushed) < before
-    return pushed if is_better and cost_of(pushed) <= cost_of(function) else function

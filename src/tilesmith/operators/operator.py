@@ -25,6 +25,7 @@ from tilesmith.operators.outline import (
 )
 from tilesmith.operators.structure import SCHEMA_TYPES, Parts, Structure
 
+
 class KernelOperator:
     """The operator ``tilesmith::name``; it returns the tensors that a call makes."""
 
@@ -347,5 +348,5 @@ def plan_operator(
     kernel: KernelHost, structure: Structure, parts: Parts, find_name: Callable[[str], str]
 ) -> KernelOperator:
     """Make the operator for arguments of this structure; raises NoOperatorError."""
-    outline = outline_call(kernel, structure.put_together(parts), parts.tensors)
+    outline = outline_call(kernel, structure.put_together(parts), parts.tensors, parts.integers)
     return KernelOperator(kernel, find_name, structure, outline)

@@ -68,9 +68,8 @@ def _is_slope(
     """Whether it is part of the derivative of the function whose result is used."""
     if not isinstance(source, Elementwise):
         return False
-    if source.fn == "maximum":
-        is_sign = isinstance(op, Elementwise) and op.fn == "lt" and op.args[1] in used
-        return is_sign and _is_number(op.args[0], 0, known)
+    if source.fn == "maximum" and isinstance(op, Elementwise) and op.fn == "lt":
+        return op.args[1] in used and _is_number(op.args[0], 0, known)
     return source.fn == "sigmoid" and _is_complement(op, used, known)
 
 
@@ -79,12 +78,11 @@ def _is_square(op: Operation, used: Sequence[Value], source: Operation | None) -
     return is_tanh and isinstance(op, Elementwise) and op.fn == "mul" and len(used) > 1
 
 
-def _is_complement(
-    op: Operation, used: Sequence[Value], known: Mapping[Value, Operation]
-) -> bool:
+def _is_complement(op: Operation, used: Sequence[Value], known: Mapping[Value, Operation]) -> bool:
     """Whether it is one minus what is used."""
-    is_difference = isinstance(op, Elementwise) and op.fn == "sub" and op.args[1] in used
-    return is_difference and _is_number(op.args[0], 1, known)
+    if not isinstance(op, Elementwise) or op.fn != "sub":
+        return False
+    return op.args[1] in used and _is_number(op.args[0], 1, known)
 
 
 def _is_number(value: Value, number: int, known: Mapping[Value, Operation]) -> bool:

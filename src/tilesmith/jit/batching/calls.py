@@ -11,9 +11,10 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.frontend.containers import map_tensors, tensors_in
+from tilesmith.gradients.derived import options_of
 from tilesmith.gradients.launch_node import compile_source
-from tilesmith.jit.batching.device_code import NotBatchedError, write_batched
-from tilesmith.jit.batching.host_code import ElementRun, Form, Made, run_element
+from tilesmith.jit.batching.device_code import write_batched
+from tilesmith.jit.batching.host_code import ElementRun, Form, Made, NotBatchedError, run_element
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import GraphHost
 from tilesmith.jit.shards.plan import trace_shadows
@@ -56,9 +57,7 @@ class _Plan:
         """The arguments of the batched kernel."""
         return tuple(placed[x] if isinstance(x, Form) else x for x in self.arguments)
 
-    def place(
-        self, tensors: Sequence[torch.Tensor], batch: torch.Size
-    ) -> dict[Form, torch.Tensor]:
+    def place(self, tensors: Sequence[torch.Tensor], batch: torch.Size) -> dict[Form, torch.Tensor]:
         """The tensors of a launch and its results; those that are made are made here."""
         forms = [x for x in (*self.arguments, *self.results) if isinstance(x, Form)]
         found: dict[Form, torch.Tensor] = {}
@@ -71,9 +70,7 @@ class _Plan:
         return found
 
 
-def _allocated(
-    made: Made, form: Form, batch: torch.Size, device: torch.device
-) -> torch.Tensor:
+def _allocated(made: Made, form: Form, batch: torch.Size, device: torch.device) -> torch.Tensor:
     """Memory for a batch, in the form in which it is used first."""
     lead = [made.length * prod(batch[place + 1 :]) for place in range(len(batch))]
     shape, strides = (*batch, made.length), (*lead, 1)
@@ -165,9 +162,9 @@ class BatchedCalls:
                 return code
         definition = self._kernel.definition
         trace = trace_shadows(definition, shadows).trace
-        source = write_batched(trace.function, definition.settings, key[0])  # type: ignore[index]
+        source = write_batched(trace.function, options_of(definition.settings), key[0])  # type: ignore[index]
         if source.text not in self._kernels:
-            self._kernels[source.text] = compile_source(source)
+            self._kernels[source.text] = compile_source(source.name, source.text)
         names = definition.split.captured
         read = compile_reader(names, source.arguments, trace.constants)
         fits = compile_guard(names, trace.guards, trace.constants)

@@ -10,10 +10,9 @@ import re
 from dataclasses import dataclass, replace
 
 import tilesmith.exc as errors
-from tilesmith.gradients.derived import options_of
 from tilesmith.gradients.normal_form import simplify_forward
-from tilesmith.gradients.source.device_code import DeviceCode, INDENT
-from tilesmith.gradients.source.kernel_text import HEADER, HostSizes
+from tilesmith.gradients.source.device_code import INDENT, DeviceCode
+from tilesmith.gradients.source.kernel_text import HEADER, HostSizes, Options
 from tilesmith.gradients.source.scope import Scope
 from tilesmith.gradients.source.texts import LINE, Identifiers, Text, wrapped
 from tilesmith.ir.function import Function, Parameter
@@ -23,11 +22,7 @@ from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import Substitution, definitions, rewrite_region, walk
 from tilesmith.ir.types import TensorType, Value
-from tilesmith.settings import Settings
-
-
-class NotBatchedError(Exception):
-    """Why a kernel is called once for each element."""
+from tilesmith.jit.batching.host_code import NotBatchedError
 
 
 @dataclass(frozen=True)
@@ -92,24 +87,24 @@ def _batch_op(
     return zero, grid
 
 
-def write_batched(function: Function, settings: Settings, depth: int) -> BatchedSource:
+def write_batched(function: Function, options: Options, depth: int) -> BatchedSource:
     """The text of the batched kernel; raises NotBatchedError where there is none."""
     if any(parameter.is_zeroed for parameter in function.parameters):
         raise NotBatchedError("a launch clears memory of its own")
     made, places = batch_function(simplify_forward(function), depth)
     accessed = {op.tensor for op in walk(made.body) if isinstance(op, (Load, Store, Atomic))}
     try:
-        return _Writer(made, places, settings, depth).write(accessed)
+        return _Writer(made, places, options, depth).write(accessed)
     except errors.AutodiffNotSupported as problem:
         raise NotBatchedError(str(problem)) from None
 
 
 class _Writer:
     def __init__(
-        self, function: Function, places: list[Value], settings: Settings, depth: int
+        self, function: Function, places: list[Value], options: Options, depth: int
     ) -> None:
         self._function, self._places, self._depth = function, places, depth
-        self._settings = settings
+        self._options = options
         self._scope = Scope(function, definitions(function.body), Identifiers())
         self._arguments: list[tuple[str, str, str]] = []
         """Name, type and launch expression."""
@@ -131,9 +126,8 @@ class _Writer:
         host = HostSizes(self._function, self._scope).register_blocks(())
         code = DeviceCode(self._scope)
         code.write(self._function.body, 1)
-        options = options_of(self._settings)
-        given = [f"static_shapes={options.static_shapes}"]
-        given += [f"{key}={value}" for key, value in options.others]
+        given = [f"static_shapes={self._options.static_shapes}"]
+        given += [f"{key}={value}" for key, value in self._options.others]
         lines = [
             f"@helion.kernel({', '.join(given)})",
             *self._header(name),

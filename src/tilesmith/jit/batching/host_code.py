@@ -16,9 +16,12 @@ from typing_extensions import override
 from tilesmith.frontend.containers import tensors_in
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
-from tilesmith.jit.batching.device_code import NotBatchedError
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.shards.host_runs import HostComputesError, Watch
+
+
+class NotBatchedError(Exception):
+    """Why a kernel is called once for each element."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class ElementRun:
             raise NotBatchedError("it takes an argument for another type")
         if number < 0 and tensor.dtype != self.made[-1 - number].dtype:
             raise NotBatchedError("it takes what it made for another type")
-        return Form(number, tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        return Form(number, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
 class _Allocations(Watch):

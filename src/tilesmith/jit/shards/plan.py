@@ -327,7 +327,7 @@ class _Closure:
 
 
 def trace_shadows(definition: KernelDefinition, args: tuple[Any, ...]) -> Variant:
-    """Trace device code for tensors without memory."""
+    """A trace for tensors without memory."""
     request = TraceRequest(
         definition.split,
         args,

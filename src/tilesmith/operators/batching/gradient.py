@@ -60,9 +60,7 @@ class BatchedGradient:
         return tuple(next(found) if has else None for has in is_float)
 
     def _vmap(self, info: Any, in_dims: Sequence[Any], *values: Any) -> Any:
-        calls = [
-            self.definition(*_of_element(values, in_dims, i)) for i in range(info.batch_size)
-        ]
+        calls = [self.definition(*_of_element(values, in_dims, i)) for i in range(info.batch_size)]
         return [torch.stack(found) for found in zip(*calls)], [0] * len(calls[0])
 
     def _run(self, *values: Any) -> list[torch.Tensor]:

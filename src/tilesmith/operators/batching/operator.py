@@ -20,7 +20,6 @@ from tilesmith.operators.inside.inner import NAMESPACE, implement
 from tilesmith.operators.outline import Outline, returned_tensors
 from tilesmith.operators.structure import Structure
 
-
 NOT_IN_TRANSFORMS = "functorch transforms"
 """In torch's error about operators that a transform differentiates, registered gradient or not."""
 
@@ -244,9 +243,7 @@ def _dense_like(one: torch.Tensor, batch: Sequence[int]) -> torch.Tensor:
         lead.insert(0, reach)
         reach *= size
     strides = (*lead, *one.stride())
-    return torch.empty_strided(
-        (*batch, *one.shape), strides, dtype=one.dtype, device=one.device
-    )
+    return torch.empty_strided((*batch, *one.shape), strides, dtype=one.dtype, device=one.device)
 
 
 def _dense(made: torch.Tensor, depth: int) -> torch.Tensor:
