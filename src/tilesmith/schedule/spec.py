@@ -227,8 +227,9 @@ class ConfigSpec(SpecLists):
     def fallback_configs(self) -> tuple[Config, ...]:
         """The default, also with fewer stages, then what others say, then ever plainer Configs."""
         ranked = [item.config for item in rank_configs(self, FALLBACKS)]
-        fewer = range(ranked[0].get("num_stages", 1) - 1, 1, -1)  # most often memory is short
-        ranked[1:1] = [ranked[0].updated(num_stages=count) for count in fewer]
+        for first in ranked[:1]:  # most often memory is short
+            fewer = range(first.get("num_stages", 1) - 1, 1, -1)
+            ranked[1:1] = [first.updated(num_stages=count) for count in fewer]
         small = {"block_sizes": [1] * len(self.entries.blocks)}
         return tuple(dict.fromkeys([*ranked, self.base_config(), self.fit(small)]))
 
