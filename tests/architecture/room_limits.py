@@ -73,7 +73,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 98_410,
+    "lines in src": 98_411,
     "files in src": 556,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
