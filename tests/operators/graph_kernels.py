@@ -160,3 +160,10 @@ def two_views(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     for tile in hl.tile(x.numel()):
         out[tile] = x[tile] + 1
     return out.view(2, -1), out.view(-1, 2)
+
+
+def shifted_by_an_integer(x: torch.Tensor, n: int) -> dict[str, Any]:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] + n
+    return {"out": out, "n": n}

@@ -421,3 +421,14 @@ def test_another_process_compiles_the_same_graph_again(tmp_path: Path):
             check=False,
         )
         assert "the same" in ended.stdout, ended.stderr
+
+
+def test_an_integer_argument_is_returned():
+    # With dynamic shapes it is a symbol, which no size of a tensor equals.
+    shifted = helion.kernel(kernels.shifted_by_an_integer)
+    compiled = torch.compile(shifted, fullgraph=True, dynamic=True, backend="eager")
+    for size, n in ((5, 3), (6, 3), (6, 40)):
+        x = torch.randn(size)
+        found = compiled(x, n)
+        assert found["n"] == n
+        torch.testing.assert_close(found["out"], x + n)

@@ -50,7 +50,7 @@ FEATURES = (
     Feature("torch.jit.trace", probes.traced_by_jit),
     Feature("fake tensors", probes.on_fake_tensors),
     Feature("opcheck", probes.checked, is_slow=True),
-    Feature("vmap", probes.batched, remark="one call for each element"),
+    Feature("vmap", probes.batched, remark="one launch, or one for each element"),
     Feature("torch.func.grad", probes.differentiated_by_func, remark="first derivatives"),
     Feature("forward mode", probes.with_tangents, remark="go backwards: torch.func.vjp"),
     Feature("functionalize", probes.functionalized),

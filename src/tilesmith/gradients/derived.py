@@ -23,7 +23,8 @@ from tilesmith.runtime.arguments import compile_guard
 from tilesmith.settings import Settings
 
 
-def _options(settings: Settings) -> Options:
+def options_of(settings: Settings) -> Options:
+    """Those of a kernel that kernels made from it share."""
     default = Settings()
     names = ("dot_precision", "index_dtype", "fast_math", "backend", "check")
     others = [
@@ -120,7 +121,7 @@ class DerivedBackward:
         program = differentiate(
             function, wanted, given, saved, reshaped, in_one_launch=in_one_launch
         )
-        return CompiledBackward(write_kernel(program, _options(self.bound.definition.settings)))
+        return CompiledBackward(write_kernel(program, options_of(self.bound.definition.settings)))
 
     def _wrap(self, launch: Launcher) -> Launcher:
         def run(*values: Any) -> None:

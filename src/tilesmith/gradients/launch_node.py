@@ -72,7 +72,7 @@ class CompiledBackward:
     @cached_property
     def kernel(self) -> Any:
         """What the text defines."""
-        return compile_source(self.source)
+        return compile_source(self.source.name, self.source.text)
 
     @property
     def captured(self) -> frozenset[str]:
@@ -81,13 +81,13 @@ class CompiledBackward:
         return frozenset(a.source for a in arguments if a.role is Role.CAPTURED)
 
 
-def compile_source(source: BackwardSource) -> Any:
+def compile_source(name: str, text: str) -> Any:
     """The kernel that a text defines, through the decorator that is written there."""
-    file = f"<{source.name} {next(_NUMBERS)}>"
-    linecache.cache[file] = (len(source.text), None, source.text.splitlines(keepends=True), file)
-    scope: dict[str, Any] = {"__name__": source.name}
-    exec(compile(source.text, file, "exec"), scope)
-    return scope[source.name]
+    file = f"<{name} {next(_NUMBERS)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"__name__": name}
+    exec(compile(text, file, "exec"), scope)
+    return scope[name]
 
 
 class Backwards(Protocol):

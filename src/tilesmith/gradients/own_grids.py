@@ -183,8 +183,8 @@ def _updates(
         bounds = [v for axis in around for v in (axis.begin, axis.end)]
         is_known = all(v in outside or isinstance(known.get(v), Full) for v in bounds)
         own = _own_axes(op, known, around)
-        is_product = op.mask is None and _is_product(op.value, known)
-        if is_product and is_known and needed is not None and own is not None:
+        is_factor = op.mask is None and is_product(op.value, known)
+        if is_factor and is_known and needed is not None and own is not None:
             summed = tuple(axis for axis in around if axis not in own)
             starts = {axis.until: axis.arg for axis in inner if axis.until is not None}
             if not starts.keys() <= {axis.arg for axis in summed}:
@@ -228,7 +228,7 @@ def _axes(op: Grid | Loop) -> tuple[_Axis, ...]:
     return tuple(_Axis(*part) for part in parts)
 
 
-def _is_product(value: Value, known: Mapping[Value, Operation]) -> bool:
+def is_product(value: Value, known: Mapping[Value, Operation]) -> bool:
     """Other sums are cheap where they are; a product computed twice is not."""
     op = known.get(value)
     while isinstance(op, (Permute, Cast)):

@@ -14,6 +14,7 @@ from math import prod
 from typing import TypeVar
 
 from tilesmith.gradients.copies import Copies
+from tilesmith.gradients.rounded.uses import can_be_rounded
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop
@@ -54,6 +55,8 @@ class SavedValue:
     """Whether it was stored in a narrower type."""
     stand_ins: tuple[tuple[Value, tuple[Operation, ...]], ...]
     """Values, and the ops whose last result stands for each; none: what was loaded does."""
+    source: Operation | None = None
+    """What computed the value before it was stored."""
 
     @property
     def is_solved(self) -> bool:
@@ -108,7 +111,7 @@ def _loaded(store: Store, region: Region, known: Mapping[Value, Operation]) -> I
     loaded.name = value.name or f"{store.tensor.name}_tile"
     is_rounded = store.value.tile.dtype.bits < value.tile.dtype.bits
     ops = writer.close_region().ops
-    one = SavedValue(value, store.tensor, ops, loaded, value, is_rounded, ((value, ()),))
+    one = SavedValue(value, store.tensor, ops, loaded, value, is_rounded, ((value, ()),), source)
     yield one
     if isinstance(source, Elementwise) and source.fn in ("mul", "div"):
         yield from _solved(one, source, known)
@@ -161,30 +164,12 @@ def choose_saved(
         program = derive([*others, candidate])
         function = function_of(program)
         cost = cost_of(function)
-        is_exact = not candidate.is_rounded or _is_factor_only(candidate, function)
+        is_exact = not candidate.is_rounded or can_be_rounded(
+            candidate.source, candidate.tensor, function, function_of(best)
+        )
         if cost < least and is_exact:
             best, least, chosen = program, cost, [*others, candidate]
     return best
-
-
-def _is_factor_only(saved: SavedValue, function: Function) -> bool:
-    """Whether a rounded value is a factor of other things only: no difference of it cancels."""
-    ops = list(walk(function.body))
-    spread = {op.result for op in ops if isinstance(op, Load) and op.tensor is saved.tensor}
-    for op in ops:
-        used = [value for value in op.operand_values() if value in spread]
-        if used and (isinstance(op, Cast) or Trait.VIEW in op.traits):
-            spread.update(op.results)
-        elif used and not _is_factor(op, used):
-            return False
-    return True
-
-
-def _is_factor(op: Operation, used: Sequence[Value]) -> bool:
-    if isinstance(op, Elementwise) and op.fn == "div":
-        return op.args[1] not in used
-    is_product = isinstance(op, Dot) or (isinstance(op, Elementwise) and op.fn == "mul")
-    return is_product and len(used) == 1
 
 
 def cost_of(function: Function) -> float:

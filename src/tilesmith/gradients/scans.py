@@ -238,6 +238,10 @@ class _Slopes:
         """Whether a value depends on floats that are combined."""
         return forward in self.active
 
+    def is_saved(self, forward: Value) -> bool:
+        """Never: combinations are computed again."""
+        return False
+
     def definition(self, forward: Value) -> Operation | None:
         """The op that gives a value."""
         return self.known.get(forward)

@@ -7,17 +7,17 @@ first launch, and loaded by the second, where factors can have grids of their ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
 from tilesmith.gradients.normal_form import simplify_backward
-from tilesmith.gradients.own_grids import StoredSum, give_own_grids
+from tilesmith.gradients.own_grids import StoredSum
 from tilesmith.gradients.recurrences import Extent, KeptState, state_indices
-from tilesmith.gradients.saved import cost_of
-from tilesmith.gradients.transposes import count_computed_transposes, push_transposes
+from tilesmith.gradients.tape import without_effects
+from tilesmith.gradients.whole_axes.tiled_factors import FactorGrids
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -79,38 +79,47 @@ def _bytes(kind: TileType) -> float:
     return prod(dim.constant or ASSUMED_BLOCK for dim in kind.shape) * kind.dtype.bits / 8
 
 
-def _has_atomics(op: Operation) -> bool:
-    return isinstance(op, Loop) and any(isinstance(one, Atomic) for one in walk(op.body))
+def _has_atomics(op: Operation, settled: Collection[Value]) -> bool:
+    inner = walk(op.body) if isinstance(op, Loop) else ()
+    return any(isinstance(one, Atomic) and one.tensor not in settled for one in inner)
 
 
-def _late_ops(grid: Grid) -> set[Operation]:
+def _late_ops(grid: Grid, settled: Collection[Value]) -> set[Operation]:
     """Loops with atomics, what depends on them, and what has effects."""
     late: set[Operation] = set()
     found: set[Value] = set()
     for op in grid.body.ops:
         used = values_used_by([op]) if op.regions() else op.operand_values()
-        if _has_atomics(op) or isinstance(op, (Store, Atomic)) or any(v in found for v in used):
+        if (
+            _has_atomics(op, settled)
+            or isinstance(op, (Store, Atomic))
+            or any(v in found for v in used)
+        ):
             late.add(op)
             found.update(op.results)
     return late
 
 
-def split_stages(function: Function) -> tuple[Function, list[KeptState]] | None:
+def split_stages(
+    function: Function, settled: Collection[Value]
+) -> tuple[Function, list[KeptState]] | None:
     """The function with a first grid that stores what loops find, and what it stores.
 
-    None where there is nothing to split, or where it cannot be.
+    None where there is nothing to split, or where it cannot be. ``settled`` gradients have grids
+    of their own already.
     """
     grids = [op for op in function.body.ops if isinstance(op, Grid)]
     if len(grids) != 1:
         return None
     (grid,) = grids
-    late = _late_ops(grid)
+    late = _late_ops(grid, settled)
     cut = _Cut(grid)
     used = dict.fromkeys(values_used_by([op for op in grid.body.ops if op in late]))
     made = {v for op in late for v in op.results}
     wanted = [v for v in used if v not in made and cut.needs_loop(v)]
     parts = [cut.best(value) for value in wanted]
-    if not any(map(_has_atomics, grid.body.ops)) or not wanted or None in parts:
+    is_late = any(_has_atomics(op, settled) for op in grid.body.ops)
+    if not is_late or not wanted or None in parts:
         return None
     kept = [v for part in parts if part for v in part[1]]
     # There is a first launch now: sums of rows that loops of the second need cost it little.
@@ -168,7 +177,8 @@ def _first_grid(
             waiting += values_used_by([op])
     writer = TileWriter(lambda: grid.loc)
     writer.open_region()
-    for op in (op for op in grid.body.ops if op in needed):
+    # What loops store besides is stored by the second grid.
+    for op in without_effects(op for op in grid.body.ops if op in needed):
         writer.insert(op)
     axes = list(zip(grid.body.args, grid.blocks))
     for value, state in zip(kept, states):
@@ -217,38 +227,11 @@ def with_own_grids(
     function: Function, dtypes: Mapping[Value, DType], *, in_one_launch: bool
 ) -> tuple[Function, Mapping[Value, StoredSum], Sequence[KeptState]]:
     """Grids for factors; in a second launch if more of them can have one then."""
-    made, stored = _give_own_grids(function, dtypes)
-    split = None if in_one_launch else split_stages(function)
+    grids = FactorGrids(dtypes, simplify_backward)
+    made, stored = grids.give(function)
+    split = None if in_one_launch else split_stages(function, stored)
     if split is not None:
-        later, more = _give_own_grids(simplify_backward(split[0]), dtypes)
+        later, more = grids.give(simplify_backward(split[0]))
         if len(more) > len(stored):
             return later, more, split[1]
     return made, stored, ()
-
-
-def _give_own_grids(
-    function: Function, dtypes: Mapping[Value, DType]
-) -> tuple[Function, Mapping[Value, StoredSum]]:
-    """Of two ways to sum up products, the one with fewer transposes of what is computed."""
-    plain, stored = give_own_grids(function, dtypes)
-    if not stored:
-        return _with_few_transposes(function), {}
-    plain = _with_few_transposes(simplify_backward(plain))
-    count = count_computed_transposes(plain)
-    if not count:
-        return plain, stored
-    other, turned = give_own_grids(function, dtypes, can_turn=True)
-    other = _with_few_transposes(simplify_backward(other))
-    # Its results are turned once, after their loops.
-    is_better = count_computed_transposes(other) < count and cost_of(other) <= cost_of(plain)
-    return (other, turned) if is_better else (plain, stored)
-
-
-def _with_few_transposes(function: Function) -> Function:
-    """The function with transposes where they cost least, unless more would be computed."""
-    before = count_computed_transposes(function)
-    if not before:
-        return function
-    pushed = simplify_backward(push_transposes(function))
-    is_better = count_computed_transposes(pushed) < before
-    return pushed if is_better and cost_of(pushed) <= cost_of(function) else function

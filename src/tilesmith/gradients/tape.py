@@ -111,6 +111,10 @@ class Tape:
         """Whether a forward value has a cotangent."""
         return forward in self.forward.active
 
+    def is_saved(self, forward: Value) -> bool:
+        """Whether it is loaded instead of computed again."""
+        return forward in self.forward.saved
+
     def definition(self, forward: Value) -> Operation | None:
         """The op that gives a forward value."""
         return self.forward.definitions.get(forward)

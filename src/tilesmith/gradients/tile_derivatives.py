@@ -41,6 +41,10 @@ class Tape(Protocol):
         """Add to the cotangent of a forward value, if it has one."""
         ...
 
+    def is_saved(self, forward: Value) -> bool:
+        """Whether it is loaded instead of computed again."""
+        ...
+
     def definition(self, forward: Value) -> Operation | None:
         """The op that gives a forward value."""
         ...
@@ -78,10 +82,12 @@ def _one_sided(tape: Tape, op: Elementwise, g: Value) -> tuple[Value, Value] | N
     for x, other in (op.args, op.args[::-1]):
         limit = tape.definition(other)
         if isinstance(limit, Full):
-            term, bound = (_wide(tape, value, g.tile.dtype) for value in (x, other))
+            is_strict = limit.value == 0 and op.fn == "maximum"
+            # A relu is positive where what it was given is.
+            shown = op.result if is_strict and tape.is_saved(op.result) else x
+            term, bound = (_wide(tape, value, g.tile.dtype) for value in (shown, other))
             low, high = (bound, term) if op.fn == "maximum" else (term, bound)
             grad, zero = Term(tape.writer, g), Term(tape.writer, g).of(0.0)
-            is_strict = limit.value == 0 and op.fn == "maximum"
             chosen = grad.where(low < high, 0.0) if is_strict else zero.where(high < low, grad)
             return x, chosen.value
     return None

@@ -16,12 +16,12 @@ from tilesmith.backends.interface import BackendTable
 from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import find_tracer, running_host
+from tilesmith.jit.batching.calls import BatchingHost
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.function_protocol.objects import KernelMethod, P, R, TypedKernel
-from tilesmith.jit.graphs.host import GraphHost
 from tilesmith.jit.graphs.kernel import GraphKernel
 from tilesmith.jit.output.repro import repro_on_failure
 from tilesmith.jit.runners import check_modes
@@ -80,7 +80,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             self._finder = CallFinder(
                 self._keys, self._bound_kernels, self._lock, definition, self._call_anew
             )
-            self._join_graphs(GraphHost(self))
+            self._join_graphs(BatchingHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
         """What makes two calls share a compiled kernel."""

@@ -187,7 +187,7 @@ class GraphCalls:
         if plan.outside is not None:
             return plan.outside(*values)
         recipe = _latest_recipe(self.handle, text) if plan.is_particular else plan.recipe
-        return result_of(recipe, parts.tensors, new)
+        return result_of(recipe, parts.tensors, new, parts.integers)
 
     def recorded(self, values: Sequence[Any], bound: Any) -> RecordedCall | None:
         """What runs such calls in eager mode, so that autograd goes back through them.
@@ -218,7 +218,7 @@ class GraphCalls:
                 raise
             kind = next(type(t).__name__ for t in parts.tensors if type(t) is not torch.Tensor)
             raise errors.SubclassWithoutKernel(function=self.kernel.name, kind=kind) from error
-        return result_of(recipe, parts.tensors, made)
+        return result_of(recipe, parts.tensors, made, parts.integers)
 
     def forget(self) -> None:
         """Make operators anew: the kernel is another one now."""
@@ -253,7 +253,7 @@ class GraphCalls:
     def _look_again(self, known: Plan, outline: Outline, text: str, parts: Parts) -> None:
         args = Structure(text, self._defaults).put_together(parts)
         try:
-            found = outline_call(self.kernel, args, parts.tensors)
+            found = outline_call(self.kernel, args, parts.tensors, parts.integers)
             if replace(found, recipe=outline.recipe) != outline:
                 raise NoOperatorError("it returns or writes other tensors for other sizes")
             known.latest = found.recipe

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 
 import tilesmith.exc as errors
+from tilesmith.operators.batching.gradient import BatchedGradient
+from tilesmith.operators.batching.operator import NOT_IN_TRANSFORMS, Batching
 from tilesmith.operators.gradient import Gradient, needs_gradient
 from tilesmith.operators.inside.inner import NAMESPACE, InnerOperator, implement, is_traced
 from tilesmith.operators.inside.tangents import check_tangents
@@ -21,9 +24,6 @@ from tilesmith.operators.outline import (
     views_in,
 )
 from tilesmith.operators.structure import SCHEMA_TYPES, Parts, Structure
-
-NOT_IN_TRANSFORMS = "functorch transforms"
-"""In torch's error about operators that a transform differentiates, registered gradient or not."""
 
 
 class KernelOperator:
@@ -50,7 +50,7 @@ class KernelOperator:
             schema=self._schema(written),
         )
         self.definition.register_fake(self.fake)
-        self.definition.register_vmap(self._vmap)
+        self.definition.register_vmap(Batching(self, kernel, name, find_name))
         implement(name, self.run)
         plain = None if written else InnerOperator(name, self._schema(()), self.run, self.fake)
         self._inner = plain
@@ -134,18 +134,6 @@ class KernelOperator:
     def fake(self, *values: Any) -> Any:
         """What the operator returns, without launches."""
         return self.returned(self.kernel.run_host(self.structure.arguments(values))[0])
-
-    def _vmap(self, info: Any, in_dims: Sequence[int | None], *values: Any) -> Any:
-        """One call for each element of the batch; results are stacked."""
-        calls = [
-            self.definition(*(_element(value, dim, i) for value, dim in zip(values, in_dims)))
-            for i in range(info.batch_size)
-        ]
-        if self.outline.num_new == 0:
-            return None, None
-        if self.outline.num_new == 1:
-            return torch.stack(calls), 0
-        return tuple(map(torch.stack, zip(*calls))), (0,) * self.outline.num_new
 
 
 class FunctionalOperator:
@@ -239,26 +227,31 @@ class DerivedOperator:
     ) -> None:
         self._kernel = kernel
         self.name = kernel.name
-        self._structure = structure
+        self.structure = structure
         self._leaves = structure.leaf_names(kernel.parameters)
-        self._outline = forward.outline
+        self.outline = forward.outline
         self._returned = returned_tensors(forward.outline.recipe)
+        lists = f"Tensor?[] gradients, Tensor[] results, {forward.schema_of_leaves()}"
+        schema = f"({lists}) -> Tensor[]"
         self.definition = torch.library.custom_op(
-            f"{NAMESPACE}::{name}",
-            self._run,
-            mutates_args=(),
-            schema=f"(Tensor?[] gradients, Tensor[] results, {forward.schema_of_leaves()})"
-            " -> Tensor[]",
+            f"{NAMESPACE}::{name}", self.run, mutates_args=(), schema=schema
         )
+        self._schema = name, schema
         self.definition.register_fake(self._fake)
         self.definition.register_vmap(self._vmap)
-        implement(name, self._run)
+        implement(name, self.run)
+
+    @cached_property
+    def batched(self) -> BatchedGradient:
+        """The operator for a batch."""
+        name, schema = self._schema
+        return BatchedGradient(self, self._kernel, f"{name}_batched", schema)
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep the arguments of a call and, so that it need not run again, its results."""
-        parts = self._structure.by_kind(inputs)
+        parts = self.structure.by_kind(inputs)
         places = [i for i, (kind, _) in enumerate(self._leaves) if SCHEMA_TYPES[kind] == "Tensor"]
-        for number in self._outline.written:
+        for number in self.outline.written:
             if ctx.needs_input_grad[places[number]]:
                 reason = f"`{self._leaves[places[number]][1]}`, of which a gradient is wanted, is"
                 reason += " changed in place"
@@ -266,7 +259,7 @@ class DerivedOperator:
             # It will have been changed by then; no gradient depends on what it held.
             parts.tensors[number] = torch.empty_like(parts.tensors[number])
         made = [output] if isinstance(output, torch.Tensor) else list(output or ())
-        results = [] if self._outline.written else made
+        results = [] if self.outline.written else made
         ctx.save_for_backward(*parts.tensors, *results)
         ctx.numbers = parts.integers, parts.floats
         ctx.num_arguments = len(parts.tensors)
@@ -276,7 +269,7 @@ class DerivedOperator:
         count = ctx.num_arguments
         parts = Parts(ctx.saved_tensors[:count], *ctx.numbers)
         results = ctx.saved_tensors[count:]
-        found = iter(self.call(gradients, results, self._structure.in_order(parts)))
+        found = iter(self.call(gradients, results, self.structure.in_order(parts)))
         tensors = iter(parts.tensors)
         return tuple(
             next(found) if SCHEMA_TYPES[kind] == "Tensor" and _is_float(next(tensors)) else None
@@ -295,23 +288,24 @@ class DerivedOperator:
         counts = len(gradients), len(results)
         return _FirstDerivative.apply(*gradients, *results, *leaves, self, counts)
 
-    def _run(
+    def run(
         self, gradients: list[torch.Tensor | None], results: list[torch.Tensor], *values: Any
     ) -> list[torch.Tensor]:
+        """The gradient of each float leaf."""
         given = [None if number is None else gradients[number] for number in self._returned]
-        changed = gradients[self._outline.num_new :]
+        changed = gradients[self.outline.num_new :]
         made = [None if number is None else results[number] for number in self._returned]
-        kept = () if self._outline.written else (made,)
-        args = self._structure.arguments(values)
+        kept = () if self.outline.written else (made,)
+        args = self.structure.arguments(values)
         found = self._kernel.run_backward(args, given, changed, *kept)
         return [
             torch.zeros_like(tensor) if grad is None else grad.contiguous()
-            for tensor, grad in zip(self._structure.by_kind(values).tensors, found)
+            for tensor, grad in zip(self.structure.by_kind(values).tensors, found)
             if _is_float(tensor)
         ]
 
     def _fake(self, gradients: Any, results: Any, *values: Any) -> list[torch.Tensor]:
-        tensors = self._structure.by_kind(values).tensors
+        tensors = self.structure.by_kind(values).tensors
         return [
             torch.empty_like(t, memory_format=torch.contiguous_format)
             for t in tensors
@@ -319,19 +313,7 @@ class DerivedOperator:
         ]
 
     def _vmap(self, info: Any, in_dims: Sequence[Any], *values: Any) -> Any:
-        """One call for each element of the batch; gradients are stacked."""
-        lists = [
-            (given, dims if isinstance(dims, list) else [dims] * len(given))
-            for given, dims in zip(values[:2], in_dims)
-        ]
-        calls = [
-            self.definition(
-                *([_element(x, dim, i) for x, dim in zip(*one)] for one in lists),
-                *(_element(value, dim, i) for value, dim in zip(values[2:], in_dims[2:])),
-            )
-            for i in range(info.batch_size)
-        ]
-        return [torch.stack(found) for found in zip(*calls)], [0] * len(calls[0])
+        return self.batched.over(info.batch_size, in_dims, values)
 
 
 class _FirstDerivative(torch.autograd.Function):
@@ -362,13 +344,9 @@ def _is_float(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point()
 
 
-def _element(value: Any, dim: int | None, index: int) -> Any:
-    return value if dim is None else value.select(dim, index)
-
-
 def plan_operator(
     kernel: KernelHost, structure: Structure, parts: Parts, find_name: Callable[[str], str]
 ) -> KernelOperator:
     """Make the operator for arguments of this structure; raises NoOperatorError."""
-    outline = outline_call(kernel, structure.put_together(parts), parts.tensors)
+    outline = outline_call(kernel, structure.put_together(parts), parts.tensors, parts.integers)
     return KernelOperator(kernel, find_name, structure, outline)

@@ -16,9 +16,10 @@ from tilesmith.operators.gradient import Gradient
 from tilesmith.operators.structure import NoOperatorError
 
 NEW, GIVEN, VIEW, SIZE, CONSTANT = "new", "given", "view", "size", "constant"
+NUMBER = "number"
 """A leaf of a result: a tensor that the call made, an argument, a view of one, a size of one that
-the graph does not know, a value that sizes and numbers of the call decide. Views are counted from
--1 downwards: they stand behind what is new."""
+the graph does not know, a value that sizes and numbers of the call decide, an integer among the
+arguments. Views are counted from -1 downwards: they stand behind what is new."""
 
 
 class KernelHost(Protocol):
@@ -83,7 +84,10 @@ class Outline:
 
 
 def outline_call(
-    host: KernelHost, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]
+    host: KernelHost,
+    args: tuple[Any, ...],
+    tensors: Sequence[torch.Tensor],
+    integers: Sequence[Any] = (),
 ) -> Outline:
     """Run host code on tensors that need no memory and look at what it returns."""
     versions = [_version(tensor) for tensor in tensors]
@@ -94,7 +98,7 @@ def outline_call(
         if _version(tensor) != versions[i] or _is_written(tensor, launched, tensors)
     )
     _check_apart([tensors[i] for i in written])
-    leaves = _Leaves(tensors)
+    leaves = _Leaves(tensors, integers)
     recipe = leaves.recipe(result)
     _check_aliases(leaves.new)
     if leaves.views and any(_version(t) != version for t, version in zip(tensors, versions)):
@@ -137,8 +141,8 @@ def _version(tensor: torch.Tensor) -> int:
 class _Leaves:
     """The tensors of a result, told apart by where they come from."""
 
-    def __init__(self, given: Sequence[torch.Tensor]) -> None:
-        self._given = given
+    def __init__(self, given: Sequence[torch.Tensor], integers: Sequence[Any] = ()) -> None:
+        self._given, self._integers = given, integers
         self.new: list[torch.Tensor] = []
         self.views: list[torch.Tensor] = []
         self.has_numbers = False
@@ -161,7 +165,10 @@ class _Leaves:
             return ("named", type(value), tuple(map(self.recipe, value)))
         raise NoOperatorError(f"it returns a {type(value).__name__}")
 
-    def _of_size(self, value: torch.SymInt) -> tuple[str, int, int]:
+    def _of_size(self, value: torch.SymInt) -> tuple[Any, ...]:
+        for i, integer in enumerate(self._integers):
+            if statically_known_true(value == integer):
+                return (NUMBER, i)
         for i, tensor in enumerate(self._given):
             for axis, size in enumerate(tensor.shape):
                 if statically_known_true(value == size):
@@ -207,7 +214,7 @@ def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> dict[in
     kind = recipe[0]
     if kind in (NEW, VIEW):
         found[recipe[1]] = value
-    elif kind not in (GIVEN, SIZE, CONSTANT):
+    elif kind not in (GIVEN, SIZE, CONSTANT, NUMBER):
         values = value.values() if kind == "dict" else value
         for item, part in zip(values, recipe[-1]):
             _collect(item, part, found)
@@ -217,14 +224,16 @@ def _collect(value: Any, recipe: Any, found: dict[int, torch.Tensor]) -> dict[in
 def returned_tensors(recipe: Any) -> list[int | None]:
     """For each tensor of a result its number among the new ones; None for what was given."""
     kind = recipe[0]
-    if kind in (SIZE, CONSTANT):
+    if kind in (SIZE, CONSTANT, NUMBER):
         return []
     if kind in (NEW, GIVEN, VIEW):
         return [recipe[1] if kind == NEW else None]
     return [number for item in recipe[-1] for number in returned_tensors(item)]
 
 
-def result_of(recipe: Any, given: Sequence[Any], new: Sequence[Any]) -> Any:
+def result_of(
+    recipe: Any, given: Sequence[Any], new: Sequence[Any], integers: Sequence[Any] = ()
+) -> Any:
     """A result like the one that was outlined. Dynamo runs this."""
     kind = recipe[0]
     if kind in (NEW, VIEW):
@@ -235,7 +244,9 @@ def result_of(recipe: Any, given: Sequence[Any], new: Sequence[Any]) -> Any:
         return given[recipe[1]].size(recipe[2])
     if kind == CONSTANT:
         return recipe[1]
-    items = [result_of(item, given, new) for item in recipe[-1]]
+    if kind == NUMBER:
+        return integers[recipe[1]]
+    items = [result_of(item, given, new, integers) for item in recipe[-1]]
     if kind == "dict":
         return dict(zip(recipe[1], items))
     if kind == "named":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice
 from math import inf
@@ -207,12 +207,8 @@ class ConfigSpec(SpecLists):
     def active_dimensions(self, config: Config) -> tuple[Dimension, ...]:
         """The dimensions that change the code, given the other choices of the Config."""
         form, plain = self.of(config)
-        values = dict(form.normalize(plain))
-        return tuple(
-            item
-            for item in form.dimensions()
-            if form.rules.is_active(form.entries, values, item.key, item.index)
-        )
+        is_active = partial(form.rules.is_active, form.entries, dict(form.normalize(plain)))
+        return tuple(item for item in form.dimensions() if is_active(item.key, item.index))
 
     def feasibility(self, config: Given) -> str | None:
         """Why the Config cannot be expected to build, in words; None when it can."""
@@ -229,8 +225,11 @@ class ConfigSpec(SpecLists):
         return rank_configs(self, count)
 
     def fallback_configs(self) -> tuple[Config, ...]:
-        """The default, what the model and other heuristics say, then ever plainer Configs."""
+        """The default, also with fewer stages, then what others say, then ever plainer Configs."""
         ranked = [item.config for item in rank_configs(self, FALLBACKS)]
+        for first in ranked[:1]:  # most often memory is short
+            fewer = range(first.get("num_stages", 1) - 1, 1, -1)
+            ranked[1:1] = [first.updated(num_stages=count) for count in fewer]
         small = {"block_sizes": [1] * len(self.entries.blocks)}
         return tuple(dict.fromkeys([*ranked, self.base_config(), self.fit(small)]))
 

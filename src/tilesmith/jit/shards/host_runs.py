@@ -41,7 +41,7 @@ class HostRun:
     """Constants that it filled tensors with."""
 
 
-class _Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):
     """Lets host code allocate and take views, and nothing else."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ def run_host(
         captured.extend(values)
 
     device = launch.device = torch.device("meta")  # type: ignore[attr-defined]
-    watch = _Watch()
+    watch = Watch()
     with running_host(HostSession(device=device)), watch if is_watched else nullcontext():
         result = definition.split.host_function()(launch, *args)
     return HostRun(tuple(tensors_in(args)), tuple(captured), result, tuple(watch.fills))

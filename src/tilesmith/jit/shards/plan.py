@@ -182,7 +182,7 @@ def shard_results(
     except (AssertionError, RuntimeError, ValueError) as error:
         first = str(error).partition("\n")[0]
         raise NotShardedError(f"its host code refuses tensors sharded like this: {first}") from None
-    closure = _Closure(dynamic, _trace(dynamic, changed[0]), runs)
+    closure = _Closure(dynamic, trace_shadows(dynamic, changed[0]), runs)
     for number, dim in sharded.items():
         closure.shard(runs[0].arguments[number], dim)
     for number, tensor in enumerate(runs[0].arguments):
@@ -326,7 +326,8 @@ class _Closure:
             yield dim
 
 
-def _trace(definition: KernelDefinition, args: tuple[Any, ...]) -> Variant:
+def trace_shadows(definition: KernelDefinition, args: tuple[Any, ...]) -> Variant:
+    """A trace for tensors without memory."""
     request = TraceRequest(
         definition.split,
         args,

@@ -36,7 +36,7 @@ def in_one_loop(kernel: TargetedKernel) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class GpuSeed:
-    """Block sizes by name and other values of a Config; blocks not named take their minimum."""
+    """Block sizes by name and other values of a Config; of others a grid's take their minimum."""
 
     blocks: Mapping[str, int]
     num_warps: int = 4
@@ -67,9 +67,11 @@ class GpuSeed:
         return first + [i for i in range(len(loop.blocks)) if i not in first]
 
     def _block_sizes(self, kernel: TargetedKernel) -> list[int]:
+        loops = [b for b in kernel.loop_blocks if kernel.facts.matmuls and kernel.minimum(b) == 1]
+        named = {**dict.fromkeys(loops, 64), **self.blocks}  # one in a turn would be slow
         sizes = {
             name: next_power_of_2(
-                max(kernel.minimum(name), min(self.blocks.get(name, 1), kernel.maximum(name)))
+                max(kernel.minimum(name), min(named.get(name, 1), kernel.maximum(name)))
             )
             for name in kernel.entries.blocks
         }

@@ -1,0 +1,1 @@
+"""Calls of `torch.vmap` in one launch: kernels with a grid axis more."""

@@ -1,0 +1,198 @@
+"""Calls of one kernel for a whole batch: one launch where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Protocol
+
+import torch
+
+import tilesmith.exc as errors
+from tilesmith.frontend.containers import map_tensors, tensors_in
+from tilesmith.gradients.derived import options_of
+from tilesmith.gradients.launch_node import compile_source
+from tilesmith.jit.batching.device_code import write_batched
+from tilesmith.jit.batching.host_code import ElementRun, Form, Made, NotBatchedError, run_element
+from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.graphs.host import GraphHost
+from tilesmith.jit.shards.plan import trace_shadows
+from tilesmith.runtime.arguments import compile_guard, compile_reader
+
+MOST_PLANS = 256
+"""Forms of calls that are remembered; numbers among the arguments belong to a form."""
+
+
+class _Kernel(Protocol):
+    definition: KernelDefinition
+
+    @property
+    def staged(self) -> object | None: ...
+
+
+@dataclass(frozen=True)
+class _Code:
+    """A batched kernel for arguments of some shapes."""
+
+    kernel: Any
+    fits: Callable[..., bool] | None
+    """Whether what host code captured is what it was traced with."""
+    read: Callable[..., tuple[Any, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """One form of calls."""
+
+    kernel: Any
+    arguments: tuple[Any, ...]
+    """What it is given: forms of tensors, and numbers."""
+    made: tuple[Made, ...]
+    results: tuple[Form, ...]
+    checks: dict[bool, bool] = field(default_factory=dict[bool, bool])
+    """Whether it can run, without and with a gradient, as far as that was tried."""
+
+    def given(self, placed: Mapping[Form, torch.Tensor]) -> tuple[Any, ...]:
+        """The arguments of the batched kernel."""
+        return tuple(placed[x] if isinstance(x, Form) else x for x in self.arguments)
+
+    def place(self, tensors: Sequence[torch.Tensor], batch: torch.Size) -> dict[Form, torch.Tensor]:
+        """The tensors of a launch and its results; those that are made are made here."""
+        forms = [x for x in (*self.arguments, *self.results) if isinstance(x, Form)]
+        found: dict[Form, torch.Tensor] = {}
+        bases: dict[int, torch.Tensor] = dict(enumerate(tensors))
+        for form in forms:
+            if form.memory not in bases:
+                made = self.made[-1 - form.memory]
+                bases[form.memory] = _allocated(made, form, batch, tensors[0].device)
+            found.setdefault(form, _view(bases[form.memory], form, batch))
+        return found
+
+
+def _allocated(made: Made, form: Form, batch: torch.Size, device: torch.device) -> torch.Tensor:
+    """Memory for a batch, in the form in which it is used first."""
+    lead = [made.length * prod(batch[place + 1 :]) for place in range(len(batch))]
+    shape, strides = (*batch, made.length), (*lead, 1)
+    if not form.offset:
+        shape, strides = (*batch, *form.shape), (*lead, *form.strides)
+    found = torch.empty_strided(shape, strides, dtype=made.dtype, device=device)
+    return found if made.fill is None else found.fill_(made.fill)
+
+
+def _view(base: torch.Tensor, form: Form, batch: torch.Size) -> torch.Tensor:
+    shape, strides = (*batch, *form.shape), (*base.stride()[: len(batch)], *form.strides)
+    if not form.offset and (base.shape, base.stride()) == (shape, strides):
+        return base
+    return base.as_strided(shape, strides, base.storage_offset() + form.offset)
+
+
+class BatchedCalls:
+    """Finds what runs calls of one kernel for a batch."""
+
+    def __init__(self, kernel: _Kernel) -> None:
+        self._kernel = kernel
+        self._plans: dict[Hashable, _Plan | None] = {}
+        self._codes: dict[Hashable, list[_Code]] = {}
+        self._kernels: dict[str, Any] = {}
+        """By their text: kernels with runtime sizes are the same for all."""
+        self.obstacle = ""
+        """Why the last form of calls could not be run at once."""
+
+    def run(
+        self, args: tuple[Any, ...], depth: int, *, is_recorded: bool = False
+    ) -> list[torch.Tensor] | None:
+        """The tensors that calls return, in order; None: each element needs a call of its own.
+
+        ``is_recorded``: autograd is to go back through it.
+        """
+        tensors = list(tensors_in(args))
+        batch = tensors[0].shape[:depth]
+        plan = self._find(args, tensors, depth)
+        if plan is None:
+            return None
+        placed = plan.place(tensors, batch)
+        if prod(batch):
+            if not self._can_run(plan, plan.given(placed), is_recorded=is_recorded):
+                return None
+            plan.kernel(*plan.given(placed))
+        return [placed[form] for form in plan.results]
+
+    def _find(
+        self, args: tuple[Any, ...], tensors: Sequence[torch.Tensor], depth: int
+    ) -> _Plan | None:
+        forms = tuple((t.shape[depth:], t.stride()[depth:], t.dtype, t.device) for t in tensors)
+        key = depth, forms, tuple(leaf for arg in args for leaf in _numbers(arg))
+        if key not in self._plans:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
+            try:
+                self._plans[key] = self._planned(args, depth, forms)
+            except (NotBatchedError, errors.BaseError) as problem:
+                self._plans[key] = None
+                self.obstacle = str(problem)
+        return self._plans[key]
+
+    def _can_run(self, plan: _Plan, given: tuple[Any, ...], *, is_recorded: bool) -> bool:
+        """Whether the text of the batched kernel is one, and has a gradient if it needs one."""
+        known = plan.checks.get(is_recorded)
+        if known is None:
+            try:
+                found = (plan.kernel.backward_source if is_recorded else plan.kernel.bind)(given)
+                known = found is not None
+            except errors.BaseError as problem:
+                known, self.obstacle = False, str(problem)
+            plan.checks[is_recorded] = known
+        return known
+
+    def _planned(self, args: tuple[Any, ...], depth: int, forms: Hashable) -> _Plan:
+        if self._kernel.staged is not None:
+            raise NotBatchedError("it has several launches")
+        shadows = map_tensors(args, lambda tensor: _shadow(tensor, depth))
+        run = run_element(self._kernel.definition, shadows, list(tensors_in(shadows)))
+        code = self._code(shadows, run, (depth, forms))
+        values = code.read(*run.captured)
+        given = tuple(run.form_of(x) if isinstance(x, torch.Tensor) else x for x in values)
+        return _Plan(code.kernel, given, run.made, run.results)
+
+    def _code(self, shadows: tuple[Any, ...], run: ElementRun, key: Hashable) -> _Code:
+        known = self._codes.setdefault(key, [])
+        for code in known:
+            if code.fits is None or code.fits(*run.captured):
+                return code
+        definition = self._kernel.definition
+        trace = trace_shadows(definition, shadows).trace
+        source = write_batched(trace.function, options_of(definition.settings), key[0])  # type: ignore[index]
+        if source.text not in self._kernels:
+            self._kernels[source.text] = compile_source(source.name, source.text)
+        names = definition.split.captured
+        read = compile_reader(names, source.arguments, trace.constants)
+        fits = compile_guard(names, trace.guards, trace.constants)
+        known.append(_Code(self._kernels[source.text], fits, read))
+        return known[-1]
+
+
+def _numbers(arg: Any) -> list[Any]:
+    """All that is no tensor, by which two calls may differ."""
+    if isinstance(arg, torch.Tensor):
+        return [None]
+    if isinstance(arg, dict):
+        return [*map(str, arg), *(leaf for item in arg.values() for leaf in _numbers(item))]
+    if isinstance(arg, (list, tuple)):
+        return [len(arg), *(leaf for item in arg for leaf in _numbers(item))]
+    return [(type(arg), arg)]
+
+
+def _shadow(tensor: torch.Tensor, depth: int) -> torch.Tensor:
+    """One element without memory."""
+    shape, strides = tensor.shape[depth:], tensor.stride()[depth:]
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype, device="meta")
+
+
+class BatchingHost(GraphHost):
+    """A kernel as operators see it, with its batching rule."""
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__(kernel)
+        self.batched = BatchedCalls(kernel)
+        """Calls under ``torch.vmap``."""

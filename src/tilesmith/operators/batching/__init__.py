@@ -1,0 +1,1 @@
+"""The batching rule of operators."""
