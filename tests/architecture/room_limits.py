@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/cli": (13, 1_650),
     "tilesmith/cli/dispatch": (3, 198),
     "tilesmith/cli/export": (2, 62),
-    "tilesmith/cli/scoreboard": (2, 56),
+    "tilesmith/cli/scoreboard": (2, 61),
     "tilesmith/compiler": (7, 1_250),
     "tilesmith/compiler/launch_guards": (2, 290),
     "tilesmith/diagnostics": (9, 1_700),
