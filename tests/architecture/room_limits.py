@@ -35,7 +35,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/dispatch": (6, 629),
     "tilesmith/export": (5, 1_129),
     "tilesmith/frontend": (54, 12_550),
-    "tilesmith/frontend/functions/generator": (2, 76),
+    "tilesmith/frontend/functions/generator": (2, 95),
     "tilesmith/frontend/host_calls": (2, 277),
     "tilesmith/frontend/source/rewriting": (5, 678),
     "tilesmith/frontend/tracing/packed": (2, 72),

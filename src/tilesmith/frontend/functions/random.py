@@ -21,7 +21,7 @@ import torch
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I32, I64, U32, DType
 from tilesmith.frontend.functions.creation import shape_of
-from tilesmith.frontend.functions.generator.philox import WORD_MASK, Key, philox
+from tilesmith.frontend.functions.generator.philox import WORD_MASK, Key, one_word, philox
 from tilesmith.frontend.language.memory import load
 from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
@@ -118,11 +118,8 @@ def _word_at(position: TileValue, key: Key, series: int) -> TileValue:
     Lanes of a thread that share a counter share the computation: compilers see that bits of the
     position that are shifted out do not count.
     """
-    words = _words_at(apply("shr", position, 2), key, series)
-    place = apply("and", position, 3)
-    is_even = apply("eq", apply("and", place, 1), 0)
-    pairs = [select(is_even, *words[at : at + 2]) for at in (0, 2)]
-    return select(apply("lt", place, 2), *pairs)
+    counter = (*_halves(apply("shr", position, 2)), series, 0)
+    return one_word(counter, key, apply("and", position, 3))
 
 
 def _words_at(counter: TileValue, key: Key, series: int) -> tuple[TileValue, ...]:

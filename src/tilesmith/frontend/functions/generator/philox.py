@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 
 from tilesmith.dtypes import U32
-from tilesmith.frontend.tracing.emission import apply, full
+from tilesmith.frontend.tracing.emission import apply, as_tile, full, select
 from tilesmith.frontend.tracing.values import TileValue
 
 Word = TileValue | int
@@ -29,12 +29,35 @@ _ON_CONSTANTS: dict[str, Callable[[int, int], int]] = {
 
 def philox(counter: Counter, key: Key) -> Counter:
     """The four words of a counter."""
+    return _round(_after_rounds(counter, key), _key_of_round(key, _ROUNDS - 1))
+
+
+def one_word(counter: Counter, key: Key, place: TileValue) -> TileValue:
+    """The word of a counter that ``place`` says, 0 to 3: the last round is half as long."""
+    first, second, third, fourth = map(as_tile, _after_rounds(counter, key))
+    low, high = _key_of_round(key, _ROUNDS - 1)
+    is_before = apply("lt", place, 2)
+    x = select(is_before, third, first)
+    other = select(is_before, _combine("xor", second, low), _combine("xor", fourth, high))
+    factors = (full(factor, U32, x.tile.shape) for factor in reversed(_MULTIPLIERS))
+    factor = select(is_before, *factors)
+    upper, lower = apply("mulhi", x, factor, dtype=U32), apply("mul", x, factor, dtype=U32)
+    is_even = apply("eq", apply("and", place, 1), 0)
+    return select(is_even, apply("xor", upper, other, dtype=U32), lower)
+
+
+def _after_rounds(counter: Counter, key: Key) -> Counter:
+    """The words before the last round."""
     words = counter
-    for number in range(_ROUNDS):
-        steps = ((number * step) & WORD_MASK for step in _KEY_STEPS)
-        low, high = (_combine("add", word, step) for word, step in zip(key, steps))
-        words = _round(words, (low, high))
+    for number in range(_ROUNDS - 1):
+        words = _round(words, _key_of_round(key, number))
     return words
+
+
+def _key_of_round(key: Key, number: int) -> Key:
+    steps = ((number * step) & WORD_MASK for step in _KEY_STEPS)
+    low, high = (_combine("add", word, step) for word, step in zip(key, steps))
+    return low, high
 
 
 def _round(words: Counter, key: Key) -> Counter:
