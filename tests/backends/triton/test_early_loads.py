@@ -65,7 +65,8 @@ def accesses(code: str) -> str:
 def run_on(run: Any, kernel: Any, *given: torch.Tensor) -> tuple[str, torch.Tensor]:
     artifact = kernel.bind(given).to_artifact(CONFIG, target="cuda:90")
     names = [parameter.name for parameter in artifact.parameters]
-    values = dict(zip(("x", "places"), (tensor.clone() for tensor in given)))
+    copies = [tensor.clone() for tensor in given]
+    values: dict[str, torch.Tensor] = dict(zip(["x", "places"], copies))
     values["out"] = torch.full_like(given[0], -7.0)
     results = run(artifact, *(values[name] for name in names))
     return accesses(artifact.source), results[names.index("out" if "out" in names else "x")]
