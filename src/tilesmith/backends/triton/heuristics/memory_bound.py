@@ -262,7 +262,7 @@ LEAST_ELEMENTS = 256
 def _target_elements(kernel: TargetedKernel, fact: PointwiseFact) -> int:
     slab = max(1, fact.slab)
     most = REGISTER_BYTES / (slab * 4)
-    largest = most_elements(_largest(kernel)) / slab
+    largest = most_elements(kernel.facts.accesses) / slab
     wanted = min(MOVED_BYTES / (slab * max(1, fact.storage_bytes)), largest, most)
     if fact.total is not None:
         wanted = min(wanted, fact.total / (kernel.target.num_sms * PROGRAMS_PER_SM))

@@ -167,12 +167,13 @@ def columns_by_programs(
     return {n: min(most, size) if n in columns else size for n, size in blocks.items()}, 2
 
 
-def most_elements(moved: Sequence[AccessFact]) -> int:
+def most_elements(accesses: Sequence[AccessFact]) -> int:
     """Of an elementwise tile: with several tensors each thread has enough to wait for.
 
     Tiles of 1024, 2048 and 4096: swiglu of 4x4096x11008 0.252, 0.255, 0.254; rows of 4096 looked up
     0.0708, 0.0694, 0.0721; exp of 2^24 elements -, 0.0215, 0.0211.
     """
+    moved = [fact for fact in accesses if not (fact.is_scalar or fact.purpose.is_index)]
     if len(moved) > 2:
         return 1024
     are_plain = all(fact.is_rectangle for fact in moved)
