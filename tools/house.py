@@ -31,6 +31,8 @@ LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
+    "tilesmith/backends/triton/early_loads",
+    "tilesmith/frontend/functions/generator",
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/warp_roles/shortcuts",
     "tilesmith/backends/triton/heuristics/loops",

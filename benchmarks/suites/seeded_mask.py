@@ -14,16 +14,19 @@ KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 def kept(shape: tuple[int, ...], p: float, seed: int, device: torch.device) -> torch.Tensor:
     """Where the uniform number of an element is above ``p``."""
-    word = first_word(torch.arange(prod(shape), device=device), seed)
+    count = prod(shape)
+    # Four neighbours share a counter, whose words they are.
+    words = four_words(torch.arange(-(-count // 4), device=device), seed)
+    word = torch.stack(words, -1).view(-1)[:count]
     # Of a negative int32 the complement: 31 bits, as a fraction in float32.
     folded = torch.where(word > WORD >> 1, word ^ WORD, word)
     uniform = folded.to(torch.float32) * torch.tensor(4.6566127342e-10, device=device)
     return (uniform > torch.tensor(p, device=device)).view(shape)
 
 
-def first_word(position: torch.Tensor, seed: int) -> torch.Tensor:
-    """The first of the four words of Philox 4x32-10, as int64 below 2^32."""
-    low, high = position & WORD, (position >> 32) & WORD
+def four_words(counter: torch.Tensor, seed: int) -> list[torch.Tensor]:
+    """The words of Philox 4x32-10, as int64 below 2^32."""
+    low, high = counter & WORD, (counter >> 32) & WORD
     words = [low, high, torch.zeros_like(low), torch.zeros_like(low)]
     keys = [seed & WORD, (seed >> 32) & WORD]
     for _ in range(ROUNDS):
@@ -36,4 +39,4 @@ def first_word(position: torch.Tensor, seed: int) -> torch.Tensor:
             left & WORD,
         ]
         keys = [(key + step) & WORD for key, step in zip(keys, KEY_STEPS)]
-    return words[0]
+    return words

@@ -30,6 +30,12 @@ def words_at(offsets: np.ndarray, seed: int, series: int = 0) -> Words:
     return philox(counter, (seed & WORD, (seed >> 32) & WORD))
 
 
+def word_at(positions: np.ndarray, seed: int, series: int = 0) -> np.ndarray:
+    """The word of each position: four neighbours have those of one counter."""
+    words = np.stack(words_at(positions >> 2, seed, series))
+    return np.take_along_axis(words, positions[None] & 3, 0)[0]
+
+
 def uniform(word: np.ndarray) -> torch.Tensor:
     """One word of each element as a float32 in [0, 1)."""
     signed = word.astype(np.uint32).view(np.int32)
@@ -39,11 +45,11 @@ def uniform(word: np.ndarray) -> torch.Tensor:
 
 def rand(shape: tuple[int, ...], seed: int, series: int = 0) -> torch.Tensor:
     """What ``hl.rand`` over a whole index space gives."""
-    return uniform(words_at(np.arange(np.prod(shape)).reshape(shape), seed, series)[0])
+    return uniform(word_at(np.arange(np.prod(shape)).reshape(shape), seed, series))
 
 
 def randint(shape: tuple[int, ...], low: int, high: int, seed: int) -> torch.Tensor:
     """What ``hl.randint`` over a whole index space gives."""
-    word = words_at(np.arange(np.prod(shape)).reshape(shape), seed)[0]
+    word = word_at(np.arange(np.prod(shape)).reshape(shape), seed)
     signed = word.astype(np.uint32).view(np.int32).astype(np.int64)
     return torch.from_numpy(low + np.abs(signed) % (high - low)).to(torch.int32)

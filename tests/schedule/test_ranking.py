@@ -104,7 +104,9 @@ def test_fallbacks_end_with_ever_smaller_configs(name, target):
     assert chain[0] == spec.default_config()
     assert len(set(chain)) == len(chain)
     if spec.entries.blocks and target != "cpu:avx2":
-        assert prod(chain[-1].block_sizes) <= prod(chain[0].block_sizes)
+        # The default may be the smallest itself, and comes first then.
+        sizes = [prod(config.block_sizes) for config in chain]
+        assert min(sizes) in (sizes[0], sizes[-1])
     if len(chain) > 1:
         assert spec.base_config() in chain
 

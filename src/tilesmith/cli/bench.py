@@ -33,7 +33,7 @@ from tilesmith.bench.timing import print_launch_costs
 from tilesmith.cli.flags import make_command_adder, options_of
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
-from tilesmith.cli.scoreboard.command import Run, run_scoreboard
+from tilesmith.cli.scoreboard.command import Run, board_jobs, run_scoreboard
 from tilesmith.diagnostics.wording import counted
 
 OURS_FAILED, HARNESS_FAILED = 1, 3
@@ -83,22 +83,23 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
     """Run kernels against eager, torch.compile and others. Each has its own process."""
     try:
         _check_modes(context)
-        options = flags.options()
+        options, with_tuned = flags.options(), "tune_budget_s" in _asked(context)
         if flags.launch:
             options.check_device()
             print_launch_costs(Console(), options.place)
             return 0
-        if flags.scoreboard:
-            part = (flags.part_seconds, "tune_budget_s" in _asked(context))
-            board = run_scoreboard(options, *part, partial(_watch, flags), flags.load)
+        if flags.scoreboard and not flags.is_list:
+            how = (flags.part_seconds, with_tuned, partial(_watch, flags), flags.load)
+            board = run_scoreboard(options, *how)
             typer.echo("\n".join(terminal_lines(board)))
             return exit_code([row for line in board.lines for row in line.rows])
         if flags.load is not None:
             results = load_results(flags.load)
             results = replace(results, rows=choose_rows(results.rows, options))
         elif flags.is_list:
-            listed = "\n".join(list_lines(_plan(options)))
-            return 0 if is_shown(lambda: typer.echo(listed)) else HARNESS_FAILED
+            jobs = board_jobs(options, with_tuned) if flags.scoreboard else _plan(options)
+            is_told = is_shown(partial(typer.echo, "\n".join(list_lines(jobs))))
+            return 0 if is_told else HARNESS_FAILED
         else:
             results = _run(flags, options)
     except PlanError as error:
@@ -150,8 +151,7 @@ def _run(flags: BenchFlags, options: Options) -> Results:
     jobs = _plan(options)
     options.check_device()
     rows = _watch(flags, options, jobs, partial(run_plan, jobs, options))
-    run = read_journal(options.path).run if options.path is not None else {}
-    return Results(rows, run)
+    return Results(rows, read_journal(options.path).run if options.path is not None else {})
 
 
 def _watch(flags: BenchFlags, options: Options, jobs: Sequence[Job], run: Run) -> Sequence[Row]:

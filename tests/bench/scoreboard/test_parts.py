@@ -156,6 +156,18 @@ def test_the_command_writes_page_and_table(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["bench", "--scoreboard", "--from", str(path)])
 
 
+def test_a_list_of_a_board_runs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    words = ["bench", "--scoreboard", "--list", "--suite", NAME, "--kernel", "double"]
+    done = CliRunner().invoke(app, [*words, "--device", "cpu", "--out", str(path)])
+    assert done.exit_code == 0, done.output
+    name, implementations, *inputs = done.stdout.splitlines()
+    assert name == "double"
+    assert "tilesmith_tuned" not in implementations
+    assert [int(line.split()[0]) for line in inputs] == [0, 1, 2]
+    assert not path.exists()
+
+
 def test_a_whole_run_is_put_aside_for_the_next_one_to_be_compared_with(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     jobs = plan_board(suite(), options_for(path), with_tuned=False)

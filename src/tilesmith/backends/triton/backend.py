@@ -18,6 +18,7 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.early_loads.order import begin_loads_early
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.ops import (
@@ -117,11 +118,12 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Counters for programs that wait, turned products; for warps with roles, plainer maxima."""
+    """Counters, turned products, loads in a better order; for warps with roles, plainer maxima."""
     function = use_tails(function)
     if schedule.form == WARP_ROLES:
         return take_factors_out_of_maxima(function)
-    return program_ids.add_counter(turn_products(function, schedule))
+    function = begin_loads_early(turn_products(function, schedule), schedule)
+    return program_ids.add_counter(function)
 
 
 @lru_cache(maxsize=1)

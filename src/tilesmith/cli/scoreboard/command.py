@@ -25,6 +25,11 @@ Run = Callable[[Listener | None], Sequence[Row]]
 Watch = Callable[[Options, Sequence[Job], Run], Sequence[Row]]
 
 
+def board_jobs(options: Options, with_tuned: bool) -> tuple[Job, ...]:
+    """What a whole board measures."""
+    return plan_board(load_suite(options.suite), options, with_tuned=with_tuned)
+
+
 def run_scoreboard(
     options: Options, part_seconds: float, with_tuned: bool, watch: Watch, load: Path | None
 ) -> Board:
@@ -33,7 +38,7 @@ def run_scoreboard(
         return write_board(load, options)
     path = options.path or Path(f"scoreboard-{options.place}.jsonl")
     options = replace(options, path=path, resume=True)
-    jobs = plan_board(load_suite(options.suite), options, with_tuned=with_tuned)
+    jobs = board_jobs(options, with_tuned)
     options.check_device()
     begin_board(jobs, path)
     part = Part(part_seconds or inf)

@@ -1,15 +1,15 @@
 """Random numbers that depend on seed and position only: ``hl.rand`` and torch's own functions.
 
-The counter of an element is its row-major index in the space that the shape's axes run through, so
-neither block sizes nor the order of loops change it. The bits are those of Triton's generator,
-Philox 4x32-10: four words from a 128-bit counter and a 64-bit key, written in exact integer ops, so
-that a counter gives the same words on every backend. For torch's functions each launch draws the
-seed from torch's generator on the CPU, so ``torch.manual_seed`` repeats it.
+Position is the row-major index in the space that the shape's axes run through, so neither block
+sizes nor the order of loops change a number. The generator is Philox 4x32-10: four words from a
+128-bit counter and a 64-bit key, written in exact integer ops, so that a counter gives the same
+words on every backend. Where one word is needed, four neighbours share a counter. For torch's
+functions each launch draws the seed from torch's generator on the CPU, so ``torch.manual_seed``
+repeats it.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ import torch
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I32, I64, U32, DType
 from tilesmith.frontend.functions.creation import shape_of
+from tilesmith.frontend.functions.generator.philox import WORD_MASK, Key, one_word, philox
 from tilesmith.frontend.language.memory import load
 from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (
@@ -44,64 +45,6 @@ from tilesmith.interpreter.torch_dtypes import from_torch
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.types import ONE, Dim, scalar
 
-Word = TileValue | int
-"""32 bits: a tile or scalar of u32, or a constant."""
-Key = tuple[Word, Word]
-Counter = tuple[Word, Word, Word, Word]
-
-WORD_MASK = 0xFFFFFFFF
-_ROUNDS = 10
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-"""Constants of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011)."""
-_ON_CONSTANTS: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add,
-    "mul": operator.mul,
-    "mulhi": lambda left, right: left * right >> 32,
-    "xor": operator.xor,
-}
-
-
-def philox(counter: Counter, key: Key) -> Counter:
-    """The four words of a counter."""
-    words = counter
-    for number in range(_ROUNDS):
-        steps = ((number * step) & WORD_MASK for step in _KEY_STEPS)
-        low, high = (_combine("add", word, step) for word, step in zip(key, steps))
-        words = _round(words, (low, high))
-    return words
-
-
-def _round(words: Counter, key: Key) -> Counter:
-    first, second, third, fourth = words
-    return (
-        _xor(_combine("mulhi", third, _MULTIPLIERS[1]), second, key[0]),
-        _combine("mul", third, _MULTIPLIERS[1]),
-        _xor(_combine("mulhi", first, _MULTIPLIERS[0]), fourth, key[1]),
-        _combine("mul", first, _MULTIPLIERS[0]),
-    )
-
-
-def _xor(*words: Word) -> Word:
-    # Keys and constants are scalars: they meet before they are spread over a tile.
-    first, second, third = sorted(words, key=lambda w: -1 if isinstance(w, int) else w.tile.rank)
-    return _combine("xor", third, _combine("xor", second, first))
-
-
-def _combine(fn: str, left: Word, right: Word) -> Word:
-    """A commutative function of two words, computed here as far as it can be."""
-    if isinstance(left, int):
-        left, right = right, left
-    if isinstance(left, int):
-        assert isinstance(right, int)
-        return _ON_CONSTANTS[fn](left, right) & WORD_MASK
-    if isinstance(right, int):
-        if right == 0:
-            return 0 if fn in ("mul", "mulhi") else left
-        right = full(right, U32, left.tile.shape)
-    return apply(fn, left, right, dtype=U32)
-
-
 _SCALE = (1 - 2.0**-24) * 2.0**-31
 """Brings 31 bits into [0, 1): the largest of them rounds to 2^31, which must not become 1."""
 
@@ -114,7 +57,7 @@ def rand(shape: Any, seed: Any, device: Any = None, offsets: Any = None) -> Tile
     Example:
         ``keep = hl.rand([t, u], seed=seed) > p``
     """
-    return _uniform(_words("hl.rand", shape, seed, offsets)[0])
+    return _uniform(_word("hl.rand", shape, seed, offsets))
 
 
 def randint(shape: Any, low: Any, high: Any, seed: Any, device: Any = None) -> TileValue:
@@ -124,7 +67,7 @@ def randint(shape: Any, low: Any, high: Any, seed: Any, device: Any = None) -> T
         ``pick = hl.randint([t], 0, 10, seed=seed)``
     """
     _check_bounds("hl.randint", low, high)
-    return _whole_numbers(_words("hl.randint", shape, seed, None)[0], low, high)
+    return _whole_numbers(_word("hl.randint", shape, seed, None), low, high)
 
 
 def _check_bounds(function: str, low: Any, high: Any) -> None:
@@ -146,31 +89,43 @@ def rand4x(seed: Any, offsets: Any, device: Any = None) -> tuple[TileValue, ...]
     Example:
         ``a, b, c, d = hl.rand4x(seed, t.index)``
     """
-    return tuple(map(_uniform, _words("hl.rand4x", None, seed, offsets)))
+    current_tracer("hl.rand4x")
+    key, counter = _key_of("hl.rand4x", seed), _integer("hl.rand4x", "offsets", offsets)
+    return tuple(map(_uniform, _words_at(counter, key, 0)))
 
 
-def _words(function: str, shape: Any, seed: Any, offsets: Any) -> tuple[TileValue, ...]:
-    """The four random words of every element."""
+def _word(function: str, shape: Any, seed: Any, offsets: Any) -> TileValue:
+    """One random word of every element."""
     current_tracer(function)
     key = _key_of(function, seed)
     if offsets is None:
-        return _random_words(function, shape, key)
+        return _random_word(function, shape, key)
     position = _integer(function, "offsets", offsets)
     # An empty shape says no more than that the offsets have one.
-    is_shaped = shape is not None and shape_of(shape, function) != ()
-    dims = shape_of(shape, function) if is_shaped else position.tile.shape
-    words = philox((*_halves(position), 0, 0), key)
-    return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)
+    dims = shape_of(shape, function) or position.tile.shape
+    return broadcast_to(_word_at(position, key, 0), dims)
 
 
-def _random_words(function: str, shape: Any, key: Key, series: int = 0) -> tuple[TileValue, ...]:
-    """The four words of every element by its position; other ones in each series."""
-    dims = shape_of(shape, function)
-    sizes = shape if isinstance(shape, (list, tuple)) else (shape,)
-    position = _position([_axis(function, size, dim) for size, dim in zip(sizes, dims)])
-    low, high = _halves(position)
-    words = philox((low, high, series, 0), key)
-    return tuple(broadcast_to(as_tile(word, U32), dims) for word in words)
+def _random_word(function: str, shape: Any, key: Key, series: int = 0) -> TileValue:
+    """The word of every element by its position; another one in each series."""
+    word = _word_at(_position(function, shape), key, series)
+    return broadcast_to(word, shape_of(shape, function))
+
+
+def _word_at(position: TileValue, key: Key, series: int) -> TileValue:
+    """One of four words: four neighbours share a counter.
+
+    Lanes of a thread that share a counter share the computation: compilers see that bits of the
+    position that are shifted out do not count.
+    """
+    counter = (*_halves(apply("shr", position, 2)), series, 0)
+    return one_word(counter, key, apply("and", position, 3))
+
+
+def _words_at(counter: TileValue, key: Key, series: int) -> tuple[TileValue, ...]:
+    """The four words of every counter."""
+    words = philox((*_halves(counter), series, 0), key)
+    return tuple(broadcast_to(as_tile(word, U32), counter.tile.shape) for word in words)
 
 
 def _uniform(word: TileValue) -> TileValue:
@@ -239,8 +194,10 @@ def _axis(function: str, size: Any, dim: Dim) -> _Axis:
     return _Axis(arange(dim), size_of_dim(dim))
 
 
-def _position(axes: list[_Axis]) -> TileValue:
+def _position(function: str, shape: Any) -> TileValue:
     """The row-major index of every lane, in 64 bits unless 32 are known to do."""
+    sizes = shape if isinstance(shape, (list, tuple)) else (shape,)
+    axes = [_axis(function, size, dim) for size, dim in zip(sizes, shape_of(shape, function))]
     if not axes:
         return full(0, I32)
     known = [axis.known_size for axis in axes]
@@ -261,17 +218,26 @@ _SMALLEST = 2.0**-24
 """In place of 0, whose logarithm is infinite."""
 
 
-def _words_of_call(function: str, shape: Any) -> tuple[TileValue, ...]:
-    """The four random words of every element, other ones at every call."""
+def _seed_of_call(function: str) -> tuple[Key, int]:
+    """The key and the series of one call: other numbers at every call."""
     tracer = current_tracer(function)
     seed = TileValue(tracer.parameter("random_seed", _SEED, scalar(I64)))
     tracer.random_calls += 1
-    return _random_words(function, tuple(shape), _key_of(function, seed), tracer.random_calls)
+    return _key_of(function, seed), tracer.random_calls
 
 
-def _normal(words: tuple[TileValue, ...]) -> TileValue:
+def _word_of_call(function: str, shape: Any) -> TileValue:
+    return _random_word(function, tuple(shape), *_seed_of_call(function))
+
+
+def _uniform_of_call(function: str, shape: Any) -> TileValue:
+    return _uniform(_word_of_call(function, shape))
+
+
+def _normal_of_call(function: str, shape: Any) -> TileValue:
     """Two uniform numbers as the length and the angle of a point in the plane."""
     # Box and Muller's transform.
+    words = _words_at(_position(function, shape), *_seed_of_call(function))
     length = apply("maximum", _uniform(words[0]), _SMALLEST)
     angle = apply("mul", _uniform(words[1]), _TWO_PI)
     radius = apply("sqrt", apply("mul", apply("log", length), -2.0))
@@ -290,12 +256,12 @@ def _rand(
     dtype: torch.dtype | None = None,
     generator: Any = None,
     name: str = "torch.rand",
-    make: Callable[[tuple[TileValue, ...]], TileValue] = lambda words: _uniform(words[0]),
+    make: Callable[[str, Any], TileValue] = _uniform_of_call,
     **_: Any,
 ) -> TileValue:
     _reject_generator(name, generator)
     element = _float_dtype(name, dtype, F32)
-    return cast(make(_words_of_call(name, one_by_one(size))), element)
+    return cast(make(name, one_by_one(size)), element)
 
 
 def _rand_like(x: Any, *, dtype: torch.dtype | None = None, rule: Rule, **_: Any) -> TileValue:
@@ -319,15 +285,15 @@ def _torch_randint(*args: Any, dtype: torch.dtype | None = None, **others: Any) 
     bounds = args if isinstance(args[-1], (list, tuple)) else (*args, others.get("size", ()))
     low, high = (0, bounds[0]) if len(bounds) == 2 else bounds[:2]
     _check_bounds(name, low, high)
-    words = _words_of_call(name, bounds[-1])
-    return cast(_whole_numbers(words[0], low, high), I64 if dtype is None else from_torch(dtype))
+    word = _word_of_call(name, bounds[-1])
+    return cast(_whole_numbers(word, low, high), I64 if dtype is None else from_torch(dtype))
 
 
 def _bernoulli(x: TileValue, p: Any = None, *, generator: Any = None) -> TileValue:
     """``torch.bernoulli``: 1 with the probability given by each element, or by ``p``."""
     _reject_generator("torch.bernoulli", generator)
     chance = cast(as_tile(x), F32) if p is None else p
-    drawn = apply("lt", _uniform(_words_of_call("torch.bernoulli", x.shape)[0]), chance, dtype=F32)
+    drawn = apply("lt", _uniform_of_call("torch.bernoulli", x.shape), chance, dtype=F32)
     return cast(drawn, x.tile.dtype)
 
 
@@ -341,12 +307,12 @@ def _dropout(x: TileValue, p: float = 0.5, training: bool = True, inplace: bool 
     zeros = full(0, dtype, x.tile.shape)
     if p == 1:
         return zeros
-    is_kept = apply("ge", _uniform(_words_of_call("F.dropout", x.shape)[0]), float(p), dtype=F32)
+    is_kept = apply("ge", _uniform_of_call("F.dropout", x.shape), float(p), dtype=F32)
     kept = cast(apply("mul", cast(x, F32), 1 / (1 - p)), dtype)
     return select(is_kept, kept, zeros)
 
 
-_randn = partial(_rand, name="torch.randn", make=_normal)
+_randn = partial(_rand, name="torch.randn", make=_normal_of_call)
 RANDOM_FACTORIES: dict[str, Rule] = {"rand": _rand, "randn": _randn, "randint": _torch_randint}
 RANDOM: dict[str, Rule] = {
     **RANDOM_FACTORIES,

@@ -88,14 +88,15 @@ def _pointwise_fact(extents: Extents, accesses: tuple[AccessFact, ...]) -> Point
     total = known_product(extents.of_dim(Dim.of(block)).count for block in outermost)
     stores = [fact for fact in accesses if fact.kind == "store"] or list(accesses)
     slab = max((fact.untiled_elements(outline) for fact in stores), default=1)
-    functions = [op.function for op in outline.ops(Elementwise)]
     contiguous = [fact.contiguous_block for fact in accesses if fact.contiguous_block]
+    # Lookups and factors of rows move little.
+    axes = [sum(not dim.is_one for dim in fact.shape) for fact in accesses]
     return PointwiseFact(
         total=total,
         slab=slab,
-        storage_bytes=sum(fact.dtype.itemsize for fact in accesses if not fact.is_scalar),
+        storage_bytes=sum(f.dtype.itemsize for f, n in zip(accesses, axes) if n == max(axes) > 0),
         contiguous_blocks=tuple(dict.fromkeys(contiguous)),
-        num_transcendentals=sum(function.is_transcendental for function in functions),
+        num_transcendentals=sum(op.function.is_transcendental for op in outline.ops(Elementwise)),
     )
 
 

@@ -10,6 +10,17 @@ import math
 from math import prod
 
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
+from tilesmith.backends.triton.heuristics.measured.memory import (
+    columns_by_programs,
+    in_one_line,
+    is_walker,
+    most_elements,
+    rows_ahead,
+    tile_seed,
+    warps_of_many,
+    warps_of_rows,
+    warps_of_walkers,
+)
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
@@ -31,11 +42,6 @@ HELD_ELEMENTS = 8192
 LOOP_TILE_ELEMENTS = 4096
 WARP_ELEMENTS = 64
 """Two for each lane: fewer are not worth another warp."""
-
-
-def _warps(elements: int) -> int:
-    limits = ((1024, 4), (4096, 8), (16384, 16))
-    return next((warps for limit, warps in limits if elements <= limit), 32)
 
 
 def _rows_blocks(kernel: TargetedKernel, fact: ReductionFact) -> list[str]:
@@ -105,8 +111,8 @@ def _shares(kernel: TargetedKernel, num_warps: int) -> dict[str, int]:
     outer = set(kernel.outline.outer_bounds.values())
     names = [name for name in kernel.outline.grid_blocks if name in outer]
     tuned = [name for name in names if name in kernel.entries.blocks]
-    programs = kernel.target.num_sms * max(1, 16 // num_warps)
-    return {name: power_of_2_floor(kernel.extent(name) / programs) for name in tuned}
+    programs = kernel.target.num_sms * max(1, 16 // max(8, num_warps))
+    return {name: next_power_of_2(-(-kernel.extent(name) // programs)) for name in tuned}
 
 
 def _is_stored(kernel: TargetedKernel, fact: ReductionFact) -> bool:
@@ -116,36 +122,25 @@ def _is_stored(kernel: TargetedKernel, fact: ReductionFact) -> bool:
 
 
 def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | None) -> GpuSeed:
-    width = chunk or next_power_of_2(fact.axis.extent_or(1024))
-    blocks = {**_shares(kernel, _warps(width)), **_row_tiles(kernel, fact, width)}
+    length, is_stored = chunk or fact.axis.extent_or(1024), _is_stored(kernel, fact)
+    width, blocks = next_power_of_2(length), _row_tiles(kernel, fact, next_power_of_2(length))
+    rows = prod(blocks.get(name, 1) for name in _own_and_walked(kernel, fact)[0])
+    warps = warps_of_rows(kernel, length, rows, is_stored=is_stored and chunk is None)
+    if is_walker(kernel) and chunk is None:
+        warps = warps_of_walkers(length)
+    blocks = {**_shares(kernel, warps), **blocks}
     for name in kernel.loop_blocks:
         blocks.setdefault(name, min(kernel.whole(name), max(1, LOOP_TILE_ELEMENTS // width)))
     is_read_once = not fact.is_reread and len(kernel.entries.evictable) == 1
-    options = {"load_eviction_policies": ["first"]} if is_read_once else {}
+    options = {"load_eviction_policies": ["first"]} if is_read_once else rows_ahead(kernel, blocks)
     chunks = {} if chunk is None else {fact.axis.dim: chunk}
     # Chunks of rows that are stored follow one another: more warps have more loads in flight.
-    is_long = chunk is not None and _is_stored(kernel, fact)
-    warps = min(32, 2 * _warps(width)) if is_long else _warps(width)
+    warps = min(32, 2 * warps) if chunk is not None and is_stored else warps
     if is_serial(kernel):
         # Each step waits for the one before: other warps of a small tile would only wait, too.
         rows = prod(blocks.get(name, 1) for name in _rows_blocks(kernel, fact))
         warps = min(warps, max(1, rows * width * _slab(kernel, fact) // WARP_ELEMENTS))
     return GpuSeed(blocks, warps, 1, 1, chunks, options)
-
-
-def _tile_seed(kernel: TargetedKernel) -> GpuSeed:
-    """Reductions over tiles that the user's own loops walk."""
-    is_alone = measured.is_alone(kernel) and len(kernel.loop_blocks) == 1
-    most = measured.ALONE_TILE if is_alone else LOOP_TILE_ELEMENTS
-    blocks = {name: min(kernel.whole(name), most) for name in kernel.loop_blocks}
-    if not blocks and kernel.entries.blocks:
-        last = kernel.entries.blocks[-1]
-        blocks[last] = min(kernel.whole(last), 1024)
-    widest = max(blocks.values(), default=1024)
-    is_long = any(kernel.extent(name) > 4 * size for name, size in blocks.items())
-    if is_alone and widest == measured.ALONE_TILE:
-        return GpuSeed(blocks, 32, 1)
-    return GpuSeed(blocks, min(16, 2 * _warps(widest)) if is_long else _warps(widest), 1)
 
 
 def reduction_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
@@ -155,7 +150,7 @@ def reduction_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
         return []
     rows = [fact for fact in facts if fact.kind != "tile"]
     if not rows:
-        return walked_columns_seeds(kernel) or [_tile_seed(kernel)]
+        return walked_columns_seeds(kernel) or [tile_seed(kernel)]
     primary = max(rows, key=lambda fact: fact.axis.extent_or(1024))
     columns = whole_columns_seeds(kernel, primary)
     if columns:
@@ -193,7 +188,7 @@ def walked_columns_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
         for name in _walked_blocks(kernel, fact):
             blocks.setdefault(name, max(1, min(kernel.whole(name), left)))
             left //= blocks[name]
-    return [GpuSeed(blocks, 8)]
+    return [GpuSeed(*columns_by_programs(kernel, blocks, list(dict.fromkeys(filter(None, names)))))]
 
 
 def whole_columns_seeds(kernel: TargetedKernel, fact: ReductionFact) -> list[GpuSeed]:
@@ -267,7 +262,8 @@ LEAST_ELEMENTS = 256
 def _target_elements(kernel: TargetedKernel, fact: PointwiseFact) -> int:
     slab = max(1, fact.slab)
     most = REGISTER_BYTES / (slab * 4)
-    wanted = min(MOVED_BYTES / (slab * max(1, fact.storage_bytes)), most)
+    largest = most_elements(kernel.facts.accesses) / slab
+    wanted = min(MOVED_BYTES / (slab * max(1, fact.storage_bytes)), largest, most)
     if fact.total is not None:
         wanted = min(wanted, fact.total / (kernel.target.num_sms * PROGRAMS_PER_SM))
     least = LEAST_ELEMENTS
@@ -332,4 +328,7 @@ def _largest(kernel: TargetedKernel) -> list[AccessFact]:
 def _seed(kernel: TargetedKernel, fact: PointwiseFact, elements: int) -> GpuSeed:
     blocks = spread_elements(kernel, elements)
     warps = _pointwise_warps(fact, elements * max(1, fact.slab))
-    return GpuSeed(blocks, warps, options=measured.unrolled(kernel, measured.only_loads, 4))
+    if elements * fact.slab * fact.storage_bytes > MOVED_BYTES:
+        warps = min(warps, warps_of_many(elements * fact.slab))
+    options = {**in_one_line(kernel), **measured.unrolled(kernel, measured.only_loads, 4)}
+    return GpuSeed(blocks, warps, options=options)

@@ -1,0 +1,1 @@
+"""The generator behind random numbers, in exact integer ops."""
