@@ -23,6 +23,7 @@ from tilesmith.ir.ops.indexing import Arange, TileIndex
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Dim, Type, Value
+from tilesmith.passes.converted_operands.ahead import convert_ahead
 from tilesmith.passes.exchanged_parts import exchange_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 from tilesmith.passes.shared_rows.last_program import if_last
@@ -40,6 +41,8 @@ class Form(Enum):
     """Each program its own tile; those of a panel wait for each other's parts of sums."""
     PARTS = "row_parts"
     """Of the programs that reduced parts of a panel's rows, the last."""
+    AHEAD = "converted_ahead"
+    """Nobody: an operand is converted before the product."""
 
 
 def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
@@ -78,6 +81,8 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     For the exchange see ``exchanged_parts.py``. Blocks that were there keep their slots; those of
     columns and rows come after them. Masks, slots and the order of accesses are those of before.
     """
+    if form is Form.AHEAD:
+        return convert_ahead(function)
     if form is Form.PARTS:
         return reduce_by_last(function)
     site = find_row_product(function)

@@ -101,6 +101,8 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
     host = _HostExpressions(parameter_names, definitions(function.body), schedule.symbols)
     grid = _launch_grid(function, schedule, host)
     used = needs.parameters | host.used
+    if function.before is not None:
+        used |= {parameter.value for parameter in function.before.parameters}
     parameters = [p for p in function.parameters if p.value in used]
     return Artifact(
         name=spelling.device_name(function),

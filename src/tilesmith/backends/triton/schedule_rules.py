@@ -18,6 +18,7 @@ from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
+from tilesmith.backends.triton.heuristics.converted.forms import OperandForms
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
@@ -189,7 +190,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(RoleOffers, shared_rows.RowForms):
+class TritonRules(RoleOffers, OperandForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"

@@ -1,0 +1,1 @@
+"""Defaults of products whose operands are converted."""
