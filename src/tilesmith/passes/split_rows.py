@@ -28,6 +28,7 @@ from tilesmith.passes.exchanged_parts import exchange_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 from tilesmith.passes.shared_rows.last_program import if_last
 from tilesmith.passes.shared_rows.parts import exchange_loaded, reduce_by_last
+from tilesmith.passes.summed_parts.split import sum_in_parts
 
 
 class Form(Enum):
@@ -43,6 +44,11 @@ class Form(Enum):
     """Of the programs that reduced parts of a panel's rows, the last."""
     AHEAD = "converted_ahead"
     """Nobody: an operand is converted before the product."""
+    SUMS = "sum_parts"
+    """Of the programs that added parts of a tile's products, the last."""
+
+
+_OF_PRODUCTS = {Form.AHEAD: convert_ahead, Form.SUMS: sum_in_parts}
 
 
 def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
@@ -81,8 +87,8 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     For the exchange see ``exchanged_parts.py``. Blocks that were there keep their slots; those of
     columns and rows come after them. Masks, slots and the order of accesses are those of before.
     """
-    if form is Form.AHEAD:
-        return convert_ahead(function)
+    if form in _OF_PRODUCTS:
+        return _OF_PRODUCTS[form](function)
     if form is Form.PARTS:
         return reduce_by_last(function)
     site = find_row_product(function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from typing_extensions import override
 
@@ -10,9 +11,12 @@ from tilesmith.analysis.converted_operands.site import find_converted_operand
 from tilesmith.backends.triton.heuristics.shared_rows.parts import RowForms
 from tilesmith.schedule.rules import TargetedKernel
 
-CONVERTED_AHEAD = "converted_ahead"
+CONVERTED_AHEAD, SUM_PARTS = "converted_ahead", "sum_parts"
 LEAST_ROWS = 512
 """Of the other operand. Each tile of rows converts all of the matrix again."""
+
+SPLIT_TILE = 128
+LEAST_SPLIT = 1024
 
 
 class OperandForms(RowForms):
@@ -20,14 +24,22 @@ class OperandForms(RowForms):
 
     @override
     def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
-        forms = super().row_forms(kernel)
-        is_found = len(kernel.facts.matmuls) == 1 and _has_units(kernel)
-        if not is_found or find_converted_operand(kernel.outline.function) is None:
+        forms = [*super().row_forms(kernel)]
+        if len(kernel.facts.matmuls) != 1 or not _has_units(kernel):
             return forms
-        return [*forms, CONVERTED_AHEAD]
+        (fact,) = kernel.facts.matmuls
+        if find_converted_operand(kernel.outline.function) is not None:
+            forms.append(CONVERTED_AHEAD)
+        tiles = [-(-axis.extent_or(1 << 20) // SPLIT_TILE) for axis in (fact.m, fact.n)]
+        has_few = prod(tiles) <= kernel.target.num_sms
+        if has_few and fact.k.extent_or(0) >= LEAST_SPLIT:
+            forms.append(SUM_PARTS)
+        return forms
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
+        if name == SUM_PARTS:
+            return False
         if name != CONVERTED_AHEAD:
             return super().may_be_first_form(name, kernel)
         (fact,) = kernel.facts.matmuls
