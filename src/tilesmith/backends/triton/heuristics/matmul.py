@@ -43,7 +43,12 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     if area < measured.LEAST_AREA:
         return []
     pipeline = measured.pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
-    loop = {"epilogue_subtile": pipeline.parts, **in_one_loop(kernel)} if pipeline.parts else {}
+    # Words take twice the room of what was measured, and leave in twice as many parts.
+    is_wide = any(item.kind == "store" and item.dtype.itemsize > 2 for item in facts.accesses)
+    if is_wide and not pipeline.parts:
+        return []
+    parts = (pipeline.parts or 0) * (2 if is_wide else 1)
+    loop = {"epilogue_subtile": parts, **in_one_loop(kernel)} if parts else {}
     through = replace(
         seed,
         blocks={**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)},
@@ -77,7 +82,10 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     is_deep = fact.k.extent_or(0) >= LEAST_K
     rank = 2 + len(batch)
     are_tiles = all(item.kind != "atomic" and len(item.strides) == rank for item in moved)
-    are_copied_well = all(item.fits_descriptor and item.dtype.itemsize == 2 for item in moved)
+    are_halves = all(item.dtype.itemsize == 2 for item in operands)
+    are_copied_well = are_halves and all(
+        item.fits_descriptor and item.dtype.itemsize in (2, 4) for item in moved
+    )
     return is_deep and len(operands) == 2 and are_tiles and are_copied_well
 
 
