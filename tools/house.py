@@ -33,6 +33,12 @@ UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/warp_roles/shortcuts",
+    "tilesmith/analysis/converted_operands",
+    "tilesmith/passes/converted_operands",
+    "tilesmith/passes/summed_parts",
+    "tilesmith/compiler/earlier_launches",
+    "tilesmith/runtime/launchers/in_order",
+    "tilesmith/backends/triton/heuristics/converted",
     "tilesmith/backends/triton/heuristics/loops",
     "tilesmith/backends/triton/heuristics/measured",
     "tilesmith/backends/triton/heuristics/shared_rows",

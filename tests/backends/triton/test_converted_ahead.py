@@ -147,7 +147,8 @@ def test_many_rows_are_multiplied_by_what_was_converted(rows: int, structure: st
 
 def test_modules_launch_both() -> None:
     x, w = random(1024, 64).bfloat16(), whole(64, 1024).to(torch.int16)
-    code = bind(bf16xint16_gemm, x, w).to_triton_code(Config(structure=FORM, block_sizes=[64, 64, 32]))
+    config = Config(structure=FORM, block_sizes=[64, 64, 32])
+    code = bind(bf16xint16_gemm, x, w).to_triton_code(config)
     assert code.index("def launch_first(w, converted)") < code.index("def launch(")
     assert "    launch_first(w, converted)\n" in code
     compile(code, "module", "exec")

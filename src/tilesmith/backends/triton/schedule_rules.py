@@ -14,11 +14,11 @@ from math import prod
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
+from tilesmith.backends.triton.heuristics.converted.forms import OperandForms
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
-from tilesmith.backends.triton.heuristics.converted.forms import OperandForms
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots

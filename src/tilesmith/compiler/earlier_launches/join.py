@@ -10,6 +10,8 @@ from tilesmith.backends.interface import Backend
 from tilesmith.compiler.lowering import Lowering, known, run_stages
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, TARGET
 from tilesmith.ir.function import Function
+from tilesmith.schedule.config import Config
+from tilesmith.schedule.resolution import MultiFormSpec
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.settings import Settings
 
@@ -26,6 +28,16 @@ def with_earlier_launch(artifact: Artifact, state: Lowering) -> Artifact:
     own = ConfigSpec(_standard(before, state.settings), spec.rules)
     first = _emit(own, state.settings, known(state.backend))
     return replace(artifact, before=(first,), source=_joined(first, artifact))
+
+
+def in_one_launch(spec: MultiFormSpec, config: Config) -> Config:
+    """The config, normalised, or the default of the form as it is written.
+
+    Packages hold one binary for each place that host code launches from.
+    """
+    own = spec.normalize(config)
+    has_more = spec.of(own)[0].function.before is not None
+    return spec.normalize(ConfigSpec.default_config(spec)) if has_more else own
 
 
 def _standard(before: Function, settings: Settings) -> Function:

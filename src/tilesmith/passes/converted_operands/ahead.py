@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import TypeVar
 
+from tilesmith.analysis.converted_operands.site import ConvertedOperand, find_converted_operand
 from tilesmith.analysis.row_products import needed_by
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Block, Function, Parameter
@@ -23,8 +25,9 @@ from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, values_used_by
 from tilesmith.ir.types import Dim, TensorType, TileType, Type, Value
-from tilesmith.analysis.converted_operands.site import ConvertedOperand, find_converted_operand
 from tilesmith.passes.row_split import CopiedOps, made_at_launch
+
+Item = TypeVar("Item")
 
 
 def convert_ahead(function: Function) -> Function | None:
@@ -100,7 +103,7 @@ class _Ahead:
         self._taken.add(name)
         return name
 
-    def _in_order(self, steps: object, free: object) -> tuple[object, object]:
+    def _in_order(self, steps: Item, free: Item) -> tuple[Item, Item]:
         """Axes of the matrix in memory: that along which loads run is the last."""
         return (free, steps) if self._is_along else (steps, free)
 
@@ -140,9 +143,9 @@ class _Ahead:
             write.tile_index(begin, site.step_block),
             write.tile_index(site.free_begin, site.free_block),
         )
-        place = write.place(*self._in_order(*lines))  # type: ignore[arg-type]
+        place = write.place(*self._in_order(*lines))
         dims = self._in_order(Dim.of(site.step_block), Dim.of(site.free_block))
-        kind = TileType(site.value.tile.dtype, dims)  # type: ignore[arg-type]
+        kind = TileType(site.value.tile.dtype, dims)
         return self._turned(write, write.create(Load, kind, tensor=self._scratch, indices=place))
 
     def _turned(self, write: TileWriter, tile: Value) -> Value:
@@ -162,26 +165,25 @@ class _Ahead:
         ends = write.full(index, site.num_steps), write.full(index, site.num_free)
         begins = Value(index, "steps_begin", site.dot.loc), site.free_begin.like()
         self._write_tile(write, begins, renamed)
-        body = write.close_region(self._in_order(*begins))  # type: ignore[arg-type]
+        body = write.close_region(self._in_order(*begins))
         blocks = self._in_order(renamed[site.step_block], renamed[site.free_block])
         grid = Grid(
             begins=(zero, zero),
-            ends=self._in_order(*ends),  # type: ignore[arg-type]
-            blocks=blocks,  # type: ignore[arg-type]
+            ends=self._in_order(*ends),
+            blocks=blocks,
             body=body,
             loc=site.dot.loc,
         )
         write.insert(grid)
         region = write.close_region(self._function.body.args)
-        extents = {renamed[site.step_block]: site.num_steps, renamed[site.free_block]: site.num_free}
+        extents = dict(zip(renamed.values(), (site.num_steps, site.num_free)))
         used = {*values_used_by(region.ops), *values_used_by(body.ops)}
         parameters = [p for p in self._function.parameters if p.value in used]
         return Function(
             name=f"{self._function.name}_operand",
             parameters=(*parameters, Parameter(self._scratch, self._scratch.name)),
             blocks=tuple(
-                Block(str(name), slot=slot, extent=extents[str(name)])
-                for slot, name in enumerate(blocks)
+                Block(name, slot=slot, extent=extents[name]) for slot, name in enumerate(blocks)
             ),
             sizes=(),
             body=region,
@@ -209,7 +211,7 @@ class _Ahead:
         lines = self._positions(write, begins[0], blocks[0]), write.tile_index(begins[1], blocks[1])
         tile = copy.values[site.value]
         tile = self._turned(write, tile) if self._is_turned else tile
-        place = write.place(*self._in_order(*lines))  # type: ignore[arg-type]
+        place = write.place(*self._in_order(*lines))
         write.effect(Store, tensor=self._scratch, value=tile, indices=place)
         write.effect(Yield)
 
@@ -264,16 +266,18 @@ class _Steps:
         if not isinstance(op, Elementwise) or op.fn != "mul":
             return False
         others = [self._inside.get(arg) for arg in op.args if arg is not self._site.step_begin]
-        return len(others) == 1 and isinstance(others[0], Full) and (
-            others[0].value == self._site.scale
+        return (
+            len(others) == 1
+            and isinstance(others[0], Full)
+            and (others[0].value == self._site.scale)
         )
 
     def _is_position(self, op: Operation, firsts: set[Value]) -> bool:
         """Whether it numbers the elements of a turn."""
-        if not isinstance(op, Elementwise) or op.fn != "add" or op.result.tile.shape != (self._wide,):
+        if not isinstance(op, Elementwise) or op.result.tile.shape != (self._wide,):
             return False
         sources = [self._inside.get(arg) for arg in op.args]
-        if not any(isinstance(source, Arange) for source in sources):
+        if op.fn != "add" or not any(isinstance(source, Arange) for source in sources):
             return False
         views = [source for source in sources if not isinstance(source, Arange)]
         view = views[0] if len(views) == 1 else None

@@ -236,9 +236,7 @@ class _InParts:
         start, number = write.full(kind, 0.0), Value(last.tile, "part", self._site.loop.loc)
         total = Value(kind, "total", self._site.loop.loc)
         write.open_region()
-        loaded = write.create(
-            Load, kind, tensor=self._parts, indices=(number, *self._place(write))
-        )
+        loaded = write.create(Load, kind, tensor=self._parts, indices=(number, *self._place(write)))
         write.effect(Yield, values=(write.apply("add", total, loaded),))
         body = write.close_region((number, total))
         result = total.like()
