@@ -76,7 +76,6 @@ def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: s
     definition, target = bound.definition, wanted.target
     complete = definition.arguments.complete(args)
     chosen_config, origin = _choose_config(bound, complete, wanted)
-    # As in process, where the first trace says what a config comes to.
     config = in_one_launch(bound.specialization.spec(target), chosen_config)
     variant = wanted.variant or bound.specialization.find(config)
     artifact = bound.specialization.artifact(config, target, variant)

@@ -23,12 +23,10 @@ from tilesmith.ir.ops.indexing import Arange, TileIndex
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Dim, Type, Value
-from tilesmith.passes.converted_operands.ahead import convert_ahead
 from tilesmith.passes.exchanged_parts import exchange_parts
 from tilesmith.passes.row_split import CopiedOps, RowSplit, made_at_launch
 from tilesmith.passes.shared_rows.last_program import if_last
 from tilesmith.passes.shared_rows.parts import exchange_loaded, reduce_by_last
-from tilesmith.passes.summed_parts.split import sum_in_parts
 
 
 class Form(Enum):
@@ -42,13 +40,6 @@ class Form(Enum):
     """Each program its own tile; those of a panel wait for each other's parts of sums."""
     PARTS = "row_parts"
     """Of the programs that reduced parts of a panel's rows, the last."""
-    AHEAD = "converted_ahead"
-    """Nobody: an operand is converted before the product."""
-    SUMS = "sum_parts"
-    """Of the programs that added parts of a tile's products, the last."""
-
-
-_OF_PRODUCTS = {Form.AHEAD: convert_ahead, Form.SUMS: sum_in_parts}
 
 
 def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
@@ -87,8 +78,6 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     For the exchange see ``exchanged_parts.py``. Blocks that were there keep their slots; those of
     columns and rows come after them. Masks, slots and the order of accesses are those of before.
     """
-    if form in _OF_PRODUCTS:
-        return _OF_PRODUCTS[form](function)
     if form is Form.PARTS:
         return reduce_by_last(function)
     site = find_row_product(function)

@@ -18,6 +18,7 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.counted_loops.counting import count_turns
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.ops import (
@@ -123,7 +124,7 @@ def _prepare(function: Function, schedule: Schedule) -> Function:
     function = use_tails(function)
     if schedule.form == WARP_ROLES:
         return take_factors_out_of_maxima(function)
-    return program_ids.add_counter(turn_products(function, schedule))
+    return program_ids.add_counter(turn_products(count_turns(function, schedule), schedule))
 
 
 @lru_cache(maxsize=1)

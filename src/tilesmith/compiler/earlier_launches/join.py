@@ -20,9 +20,9 @@ _FIRST = "launch_first"
 """The name of the earlier launch in modules."""
 
 
-def with_earlier_launch(artifact: Artifact, state: Lowering) -> Artifact:
-    """An artifact that begins with what ``before`` of the function computes, if there is such."""
-    before, spec = state.function.before, known(state.spec)
+def with_earlier_launch(emitted: Lowering, state: Lowering) -> Artifact:
+    """What was emitted, after what ``before`` of the function computes, if there is such."""
+    before, spec, artifact = state.function.before, known(state.spec), known(emitted.artifact)
     if before is None:
         return artifact
     own = ConfigSpec(_standard(before, state.settings), spec.rules)

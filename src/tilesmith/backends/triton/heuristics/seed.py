@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.rules import TargetedKernel
-
-
-def sized(*sides: tuple[Axis, int]) -> dict[str, int]:
-    """Sizes by block, of those axes that have one; an axis may have several elements for each."""
-    found = [(axis.block or _part(axis.dim), axis, size) for axis, size in sides]
-    return {
-        block: size if axis.block else max(1, size // prod(_counts(axis.dim)))
-        for block, axis, size in found
-        if block is not None
-    }
-
-
-def _part(dim: Dim) -> str | None:
-    """The symbol that a dimension is a multiple of."""
-    is_multiple = len(dim.symbols) == 1 and len(_counts(dim)) + 1 == len(dim.factors)
-    return dim.symbols[0] if is_multiple else None
-
-
-def _counts(dim: Dim) -> list[int]:
-    return [factor for factor in dim.factors if isinstance(factor, int)]
 
 
 def copied(kernel: TargetedKernel, is_wanted: Callable[[AccessFact], bool]) -> dict[str, list[str]]:

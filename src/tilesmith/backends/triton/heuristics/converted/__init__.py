@@ -1,1 +1,0 @@
-"""Defaults of products whose operands are converted."""

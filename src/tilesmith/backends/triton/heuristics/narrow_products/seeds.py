@@ -1,0 +1,62 @@
+"""Tiles of products with one column, and of loops that walk the rows of a second product.
+
+Microseconds are of an H200, bf16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
+from tilesmith.backends.triton.heuristics.narrow_products.blocks import sized
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.ir.types import next_power_of_2
+from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.space.sizes import power_of_2_floor
+
+COLUMN_ROWS, COLUMN_BYTES = 4, 4096
+"""Rows of a program, and bytes of each that are loaded at a time, by a warp for each row.
+
+Two chosen matrices of 4096x4096 by one vector: 64 rows of 256 elements 58.0, 16x256 40.1, 8x512
+31.3, 4x1024 30.9, 4x2048 30.8 (torch.compile 27.2); of 14336x14336 654, 355, 247, 212, 207 (199).
+"""
+WALKED_ROWS, WALKED_STAGES = 64, 3
+"""Rows of a turn, as many as an instruction takes.
+
+x^T y, then x times that, 1152 batches of 3219x256 by 3219x64, by the steps of both loops, warps and
+stages: 64, 16, 8, 5 1608; 64, 32, 4, 3 1319; 64, 64, 4, 3 1122; 32, 64, 4, 4 1120; 64, 64, 8, 4
+1131; 128, 128, 8, 2 1217 (eager 1124).
+"""
+
+
+def one_column_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """Few rows, and much of each; nothing for products with more columns."""
+    facts = kernel.facts.matmuls
+    if len(facts) != 1 or facts[0].n.extent != 1 or not facts[0].is_looped:
+        return []
+    (fact,) = facts
+    if fact.m.block is None or fact.k.block is None:
+        return []
+    share = power_of_2_floor(max(1, fact.m.extent_or(4096) // kernel.target.num_sms))
+    depth = COLUMN_BYTES // fact.lhs_dtype.itemsize
+    depth = min(depth, next_power_of_2(fact.k.extent_or(depth)))
+    rows = min(COLUMN_ROWS, share)
+    seed = GpuSeed(sized((fact.m, rows), (fact.k, depth)), 4, 2)
+    half = sized((fact.m, rows), (fact.k, max(fact.min_k, depth // 2)))
+    return [seed, replace(seed, blocks=half)]
+
+
+def walked_rows_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """A loop that sums up a tile, and another that multiplies rows by it; else nothing."""
+    facts = kernel.facts.matmuls
+    if len(facts) != 2 or kernel.outline.grid_blocks:
+        return []
+    main = main_product(tuple(fact for fact in facts if fact.k.block is not None) or facts)
+    (other,) = [fact for fact in facts if fact is not main]
+    is_summed = main.k.block is not None and main.m.block is None and main.n.block is None
+    is_walked = other.m.block is not None and other.k.block is None and other.n.block is None
+    if not (is_summed and is_walked and main.itemsize == other.itemsize == 2):
+        return []
+    blocks = sized((main.k, WALKED_ROWS), (other.m, WALKED_ROWS))
+    seeds = [replace(seed, blocks=blocks, num_warps=4) for seed in matmul_seeds(kernel)[:1]]
+    return [replace(seed, num_stages=WALKED_STAGES) for seed in seeds] + matmul_seeds(kernel)
