@@ -173,6 +173,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("attention", chained_matmul.attention_seeds),
     ("product of several loops", loops.several_loop_seeds),
     ("product of one column", narrow.one_column_seeds),
+    ("few rows by converted weights", narrow.converted_seeds),
     ("product, then rows by it", narrow.walked_rows_seeds),
     ("matmul", matmul_seeds),
     ("reduction", memory_bound.reduction_seeds),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilesmith.analysis.converted_operands.site import find_converted_operand
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.narrow_products.blocks import sized
+from tilesmith.backends.triton.heuristics.narrow_products.splits import with_splits
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.rules import TargetedKernel
@@ -20,6 +22,7 @@ COLUMN_ROWS, COLUMN_BYTES = 4, 4096
 Two chosen matrices of 4096x4096 by one vector: 64 rows of 256 elements 58.0, 16x256 40.1, 8x512
 31.3, 4x1024 30.9, 4x2048 30.8 (torch.compile 27.2); of 14336x14336 654, 355, 247, 212, 207 (199).
 """
+MANY_ROWS = 128
 WALKED_ROWS, WALKED_STAGES = 64, 3
 """Rows of a turn, as many as an instruction takes.
 
@@ -27,6 +30,30 @@ x^T y, then x times that, 1152 batches of 3219x256 by 3219x64, by the steps of b
 stages: 64, 16, 8, 5 1608; 64, 32, 4, 3 1319; 64, 64, 4, 3 1122; 32, 64, 4, 4 1120; 64, 64, 8, 4
 1131; 128, 128, 8, 2 1217 (eager 1124).
 """
+
+CONVERTED_STEPS, CONVERTED_COLUMNS, NARROWEST = 128, 32, 16
+"""Of a tile that is converted in the loop for few rows: steps of its loop, and columns.
+
+One row by 4-bit weights 8192x8192, columns x steps, 4 warps, 3 stages: 64x64 98, 64x128 81, 32x64 72,
+32x128 61.5, 16x128 61.4 (torch.compile 97); 64 rows by 8192x1280: 64x64 78, 32x128 44, 16x128 32.5.
+"""
+
+
+def converted_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """Narrow and deep tiles for few rows by a matrix that is converted in the loop; else nothing."""
+    facts, outline = kernel.facts.matmuls, kernel.outline
+    site = find_converted_operand(outline.function) if len(facts) == 1 else None
+    if site is None or site.is_left or not facts[0].uses_tensor_cores:
+        return []
+    (fact,) = facts
+    if fact.m.extent_or(MANY_ROWS) >= MANY_ROWS or fact.n.block is None:
+        return []
+    rows = max(16, next_power_of_2(fact.m.extent_or(16)))
+    is_wide = fact.n.extent_or(0) >= CONVERTED_COLUMNS * kernel.target.num_sms
+    columns = CONVERTED_COLUMNS if is_wide else NARROWEST
+    blocks = {**sized((fact.m, rows), (fact.n, columns)), site.step_block: CONVERTED_STEPS}
+    seed = GpuSeed(blocks, 4, 3, fastest=(fact.m.block, fact.n.block))
+    return [with_splits(kernel, fact, seed), *matmul_seeds(kernel)]
 
 
 def one_column_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
