@@ -182,9 +182,9 @@ class Specialization:
         check_deterministic(variant.function, config, self.settings)
         key = (variant, target, config)
         if (made := self._artifacts.get(key)) is None:
-            backend = self.backends.of(target)
-            state = Lowering.of_config(*spec.of(config), self.settings, backend)
-            made = with_earlier_launch(run_stages(state, [SCHEDULED, TARGET, EMIT]), state)
+            state = Lowering.of_config(*spec.of(config), self.settings, self.backends.of(target))
+            stages = [STANDARD, SCHEDULED, TARGET, EMIT]
+            made = with_earlier_launch(run_stages(state, stages[1:]), state, stages)
             # Emptied at once, not one by one: other threads may be looking something up.
             if len(self._artifacts) >= MAX_ARTIFACTS:
                 self._artifacts.clear()

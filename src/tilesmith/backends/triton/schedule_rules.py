@@ -17,7 +17,6 @@ from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, s
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
-from tilesmith.backends.triton.heuristics.narrow_products.forms import OperandForms
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
@@ -194,7 +193,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(RoleOffers, OperandForms):
+class TritonRules(RoleOffers, narrow.OperandForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.interface import Backend
-from tilesmith.compiler.lowering import Lowering, known, run_stages
-from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, TARGET
-from tilesmith.ir.function import Function
+from tilesmith.compiler.lowering import Lowering, Stage, known, run_stages
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.resolution import MultiFormSpec
 from tilesmith.schedule.spec import ConfigSpec
-from tilesmith.settings import Settings
 
 _LAUNCH = re.compile(r"^def launch\([^)]*\):\n", re.MULTILINE)
 _FIRST = "launch_first"
 """The name of the earlier launch in modules."""
 
 
-def with_earlier_launch(emitted: Lowering, state: Lowering) -> Artifact:
-    """What was emitted, after what ``before`` of the function computes, if there is such."""
-    before, spec, artifact = state.function.before, known(state.spec), known(emitted.artifact)
-    if before is None:
+def with_earlier_launch(emitted: Lowering, state: Lowering, stages: Sequence[Stage]) -> Artifact:
+    """What was emitted, after what ``before`` of the function computes, if there is such.
+
+    The first of the stages makes that ready for a config, all others emit it.
+    """
+    artifact, (first, *last) = known(emitted.artifact), stages
+    if state.function.before is None:
         return artifact
-    own = ConfigSpec(_standard(before, state.settings), spec.rules)
-    first = _emit(own, state.settings, known(state.backend))
-    return replace(artifact, before=(first,), source=_joined(first, artifact))
+    function = run_stages(Lowering(state.function.before, state.settings), [first]).function
+    spec = ConfigSpec(function, known(state.spec).rules)
+    config = spec.normalize(spec.default_config())
+    start = Lowering.of_config(spec, config, state.settings, known(state.backend))
+    earlier = known(run_stages(start, last).artifact)
+    return replace(artifact, before=(earlier,), source=_joined(earlier, artifact))
 
 
 def in_one_launch(spec: MultiFormSpec, config: Config) -> Config:
@@ -38,16 +41,6 @@ def in_one_launch(spec: MultiFormSpec, config: Config) -> Config:
     own = spec.normalize(config)
     has_more = spec.of(own)[0].function.before is not None
     return spec.normalize(ConfigSpec.default_config(spec)) if has_more else own
-
-
-def _standard(before: Function, settings: Settings) -> Function:
-    return run_stages(Lowering(before, settings), [STANDARD]).function
-
-
-def _emit(spec: ConfigSpec, settings: Settings, backend: Backend) -> Artifact:
-    config = spec.normalize(spec.default_config())
-    start = Lowering.of_config(spec, config, settings, backend)
-    return known(run_stages(start, [SCHEDULED, TARGET, EMIT]).artifact)
 
 
 def _joined(first: Artifact, artifact: Artifact) -> str:

@@ -22,7 +22,9 @@ from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, values_used_by, walk
 from tilesmith.ir.types import Dim, TensorType, Value, scalar
+from tilesmith.passes.converted_operands.ahead import convert_ahead
 from tilesmith.passes.row_split import CopiedOps, made_at_launch
+from tilesmith.passes.split_rows import Form, split_rows
 
 MOST_PARTS = 32
 """That one program adds up, and that memory is taken for."""
@@ -253,3 +255,21 @@ class _InParts:
             )
         )
         return result
+
+
+def _convert_then_sum(function: Function) -> Function | None:
+    made = convert_ahead(function)
+    return None if made is None else sum_in_parts(made)
+
+
+_OF_PRODUCTS = {
+    "converted_ahead": convert_ahead,
+    "converted_parts": _convert_then_sum,
+    "sum_parts": sum_in_parts,
+}
+
+
+def split_as(function: Function, name: str) -> Function | None:
+    """The same computation in the form of that name; None where that is not certain."""
+    make = _OF_PRODUCTS.get(name)
+    return split_rows(function, Form(name)) if make is None else make(function)

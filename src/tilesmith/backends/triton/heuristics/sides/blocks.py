@@ -1,20 +1,41 @@
-"""How programs share a sum, and what leaves a tile that goes through the copy engine."""
+"""Sides of a product's tile: sizes of their blocks, shares of a long sum, parts that are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
-from tilesmith.backends.triton.heuristics.narrow_products.blocks import sized
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
-from tilesmith.ir.types import next_power_of_2
+from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
+from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
 
 HALF, WORD = 2, 4
 """Bytes."""
+
+
+def sized(*sides: tuple[Axis, int]) -> dict[str, int]:
+    """Sizes by block, of those axes that have one, or a multiple of one: ``block * 2``."""
+    found = [(axis.block or _part(axis.dim), axis, size) for axis, size in sides]
+    return {
+        block: size if axis.block else max(1, size // prod(_counts(axis.dim)))
+        for block, axis, size in found
+        if block is not None
+    }
+
+
+def _part(dim: Dim) -> str | None:
+    """The symbol that a dimension is a multiple of."""
+    is_multiple = len(dim.symbols) == 1 and len(_counts(dim)) + 1 == len(dim.factors)
+    return dim.symbols[0] if is_multiple else None
+
+
+def _counts(dim: Dim) -> list[int]:
+    return [factor for factor in dim.factors if isinstance(factor, int)]
 
 
 def with_splits(kernel: TargetedKernel, fact: MatmulFact, seed: GpuSeed) -> GpuSeed:
