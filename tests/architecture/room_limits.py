@@ -69,7 +69,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/passes/summed_parts": (3, 285),
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
-    "tilesmith/runtime/launchers/in_order": (2, 76),
+    "tilesmith/runtime/launchers/in_order": (2, 90),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/store": (7, 1_100),
     "tilesmith/tune": (28, 5_450),

@@ -14,6 +14,7 @@ from examples.int4_gemm import int4_gemm, pack, unpack
 from examples.matmul import matmul
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.compiler.earlier_launches.join import in_one_launch
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 
@@ -157,3 +158,13 @@ def test_modules_launch_both() -> None:
 def test_targets_without_matrix_units_of_the_kind_have_one_form() -> None:
     x, w = random(1024, 64).bfloat16(), whole(64, 1024).to(torch.int16)
     assert FORM not in bind(bf16xint16_gemm, x, w, target="hip:gfx942").config_spec.forms()
+
+
+def test_packages_take_the_form_with_one_launch() -> None:
+    x, w = random(1024, 64).bfloat16(), whole(64, 1024).to(torch.int16)
+    spec = bind(bf16xint16_gemm, x, w).config_spec
+    default = spec.default_config()
+    assert default.get("structure") == FORM
+    chosen = in_one_launch(spec, default)
+    assert chosen.get("structure") is None
+    assert in_one_launch(spec, chosen) == chosen

@@ -42,13 +42,16 @@ class _InOrder(TritonLauncher):
         names = [*captured, *made]
         sources = {p.name: p.source for p in artifact.parameters} | {name: name for name in made}
         own = _with_sources(artifact, sources)
+        # What a call has read of its tensors is for one launch only.
+        options = replace(options, owner=0)
         plain = make_plain and (lambda: _first_of(make_plain(), len(captured)))
         super().__init__(own, names, constants, options, plain)
         first = [
             TritonLauncher(_with_sources(item, sources), names, constants, options)
             for item in artifact.before
         ]
-        self.launch = _in_order([*(item.launch for item in first), self.launch], captured, made)
+        launches = [*(item.launch for item in first), self.launch]
+        self.launch = _in_order(launches, captured, made, constants)
 
 
 def _with_sources(artifact: Artifact, sources: dict[str, str]) -> Artifact:
@@ -61,7 +64,10 @@ def _first_of(launch: Callable[..., None], count: int) -> Callable[..., None]:
 
 
 def _in_order(
-    launches: Sequence[Callable[..., None]], captured: Sequence[str], made: dict[str, str]
+    launches: Sequence[Callable[..., None]],
+    captured: Sequence[str],
+    made: dict[str, str],
+    constants: Sequence[Any],
 ) -> Callable[..., None]:
     """A function of the captured values that makes memory and launches one after the other."""
     given = ", ".join(captured)
@@ -70,5 +76,6 @@ def _in_order(
     handed = ", ".join([*captured, *made])
     lines += [f"    __launch{position}({handed})" for position in range(len(launches))]
     scope: dict[str, Any] = {f"__launch{i}": launch for i, launch in enumerate(launches)}
-    exec("\n".join(lines), scope | {"torch": torch}, found := dict[str, Any]())
+    scope |= {"torch": torch, "__constants__": tuple(constants)}
+    exec("\n".join(lines), scope, found := dict[str, Any]())
     return found["__launch"]
