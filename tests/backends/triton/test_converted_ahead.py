@@ -168,3 +168,13 @@ def test_packages_take_the_form_with_one_launch() -> None:
     chosen = in_one_launch(spec, default)
     assert chosen.get("structure") is None
     assert in_one_launch(spec, chosen) == chosen
+
+
+@pytest.mark.parametrize(("columns", "structure"), [(256, None), (1024, FORM)])
+def test_left_operands_are_converted_before_many_columns(
+    columns: int, structure: str | None
+) -> None:
+    x, w = (torch.empty(s, dtype=t, device="meta") for s, t in (
+        ((8192, 1024), torch.int8), ((1024, columns), torch.bfloat16)
+    ))  # fmt: skip
+    assert bind(from_the_left, x, w).config_spec.default_config().get("structure") == structure

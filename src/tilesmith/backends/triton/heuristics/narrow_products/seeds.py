@@ -28,6 +28,8 @@ LEAST_ROWS = 48
 1024 rows, 4-bit weights 3584x8192, us: 98 converted before, 222 in the loop at best; 16384 rows,
 16-bit integers 1024x1280: 70, 88 at best; but one row, 4-bit weights 8192x8192: 85, 59.
 """
+LEAST_COLUMNS = 512
+"""Likewise. Left operands come from registers, and fewer columns are one tile, or two."""
 SPLIT_TILE = 128
 LEAST_SPLIT = 1024
 """Elements along the sum: shorter ones are added sooner than programs meet."""
@@ -52,16 +54,23 @@ class OperandForms(RowForms):
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
         if name not in (*AHEAD_FORMS, SUM_PARTS):
             return super().may_be_first_form(name, kernel)
-        (fact,) = kernel.facts.matmuls
-        is_shared = _has_few_tiles(kernel)
-        if name == SUM_PARTS or min(fact.m.extent_or(0), fact.n.extent_or(0)) < LEAST_ROWS:
+        if name == SUM_PARTS or not _is_used_often(kernel):
             return False
-        return is_shared == (name == CONVERTED_PARTS)
+        return _has_few_tiles(kernel) == (name == CONVERTED_PARTS)
 
     @override
     def least_gain(self, name: str) -> float:
         """The time that is predicted for conversions in the loop is too short."""
         return 0.0 if name in AHEAD_FORMS else super().least_gain(name)
+
+
+def _is_used_often(kernel: TargetedKernel) -> bool:
+    """Whether what was converted before is multiplied by enough rows, or columns."""
+    (fact,), before = kernel.facts.matmuls, kernel.outline.function.before
+    made = "" if before is None else before.parameters[-1].value.name
+    is_left = any("lhs" in a.purpose.sides for a in kernel.facts.accesses if a.tensor == made)
+    least = LEAST_COLUMNS if is_left else LEAST_ROWS
+    return (fact.n if is_left else fact.m).extent_or(0) >= least
 
 
 def _has_units(kernel: TargetedKernel) -> bool:
