@@ -40,6 +40,7 @@ NEW_ROOMS = (
     "tilesmith/runtime/launchers/in_order",
     "tilesmith/backends/triton/heuristics/narrow_products",
     "tilesmith/backends/triton/heuristics/sides",
+    "tilesmith/backends/triton/heuristics/long_rows",
     "tilesmith/backends/triton/counted_loops",
     "tilesmith/backends/triton/heuristics/loops",
     "tilesmith/backends/triton/heuristics/measured",

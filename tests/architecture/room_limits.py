@@ -15,6 +15,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton": (33, 7_250),
     "tilesmith/backends/triton/heuristics/narrow_products": (3, 190),
     "tilesmith/backends/triton/counted_loops": (2, 90),
+    "tilesmith/backends/triton/heuristics/long_rows": (2, 45),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
     "tilesmith/backends/triton/heuristics/measured": (2, 333),
     "tilesmith/backends/triton/heuristics/sides": (3, 85),

@@ -14,6 +14,7 @@ from math import prod
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
+from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
@@ -175,6 +176,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("few rows by converted weights", narrow.converted_seeds),
     ("product, then rows by it", narrow.walked_rows_seeds),
     ("matmul", matmul_seeds),
+    ("rows of several tensors", several_row_seeds),
     ("reduction", memory_bound.reduction_seeds),
     ("pointwise", memory_bound.pointwise_seeds),
 )

@@ -1,4 +1,4 @@
-"""Default tiles of products with few rows or columns, and of products that store words."""
+"""Default tiles of narrow products, of products that store words, and of several long rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from examples.dot_compress import dot_compress_fwd
-from examples.fused_linear_jsd import linear
+from examples.fused_linear_jsd import jsd_of_logits, linear
 from examples.gather_gemv import gather_gemv
 from examples.int4_gemm import int4_gemm
 from examples.matmul import matmul
+from examples.sum import sum_rows
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
@@ -66,3 +67,11 @@ def test_words_are_stored_through_the_copy_engine_in_twice_as_many_parts() -> No
     halves = default(matmul, empty(2048, 4096), empty(4096, 8192))
     assert set(words["indexing"]) == set(halves["indexing"]) == {"tensor_descriptor"}
     assert (words["epilogue_subtile"], halves["epilogue_subtile"]) == (4, 2)
+
+
+def test_threads_hold_few_elements_of_rows_of_two_tensors() -> None:
+    rows = empty(2048, 128256, dtype=torch.float32)
+    two = bind(jsd_of_logits, rows, rows, 0.5, 1.0).config_spec.default_config()
+    one = bind(sum_rows, rows).config_spec.default_config()
+    assert two["reduction_loops"][0] == 8 * 32 * two["num_warps"]
+    assert one.get("reduction_loops", [None])[0] != 8 * 32 * one["num_warps"]
