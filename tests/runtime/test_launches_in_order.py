@@ -102,3 +102,10 @@ def test_one_launch_stays_as_it_is(log: Log) -> None:
         torch.zeros(1), {"w": torch.ones(1)}
     )
     assert [name for name, _ in log] == ["main"]
+
+
+def test_host_code_may_use_the_name_of_what_is_made(log: Log) -> None:
+    launcher = triton_launcher(artifact(FIRST), ["x", "holder", "scratch"], (), options())
+    launcher.launch(torch.zeros(1), {"w": torch.ones(1)}, "a variable of host code")
+    assert log[0][1]["scratch"] is log[1][1]["scratch"]
+    assert log[1][1]["scratch"].shape == (2, 3)

@@ -38,9 +38,11 @@ class _InOrder(TritonLauncher):
         options: LaunchOptions,
         make_plain: MakePlain,
     ) -> None:
-        made = {p.name: p.source for p in artifact.parameters if p.is_made_at_launch}
-        names = [*captured, *made]
-        sources = {p.name: p.source for p in artifact.parameters} | {name: name for name in made}
+        # Host code may have variables of any name.
+        fresh = {p.name: f"__made_{p.name}" for p in artifact.parameters if p.is_made_at_launch}
+        sources = {p.name: p.source for p in artifact.parameters}
+        made = {fresh[name]: sources[name] for name in fresh}
+        names, sources = [*captured, *made], sources | fresh
         own = _with_sources(artifact, sources)
         # What a call has read of its tensors is for one launch only.
         options = replace(options, owner=0)
