@@ -138,6 +138,8 @@ class Artifact:
     """Which backend made it: that decides what builds it and what launches it."""
     least_sms: int = 0
     """Multiprocessors without which its programs could wait for each other for ever."""
+    before: tuple[Artifact, ...] = ()
+    """What is launched first, each time; its parameters are among these, by name."""
 
     @property
     def kernel_name(self) -> str:

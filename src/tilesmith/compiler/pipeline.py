@@ -37,8 +37,8 @@ from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.masks import drop_idle_selections, mask_partial_tiles
 from tilesmith.passes.roll_reductions import roll_reductions
 from tilesmith.passes.simplify import fold_constants, simplify_algebra
-from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
+from tilesmith.passes.summed_parts.split import split_as
 from tilesmith.schedule.config import STRUCTURE as STRUCTURE_KEY
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.resolution import resolve_schedule
@@ -60,8 +60,7 @@ def _check_products(state: Lowering) -> Lowering:
 def _split_rows(state: Lowering) -> Lowering:
     """As the config's ``structure`` says; the function as it is where that is not certain."""
     name = state.config.get(STRUCTURE_KEY)
-    is_form = name in {form.value for form in Form}  # there are structures of backends, too
-    split = split_rows(state.function, Form(name)) if is_form else None
+    split = split_as(state.function, name) if name else None
     return state if split is None else replace(state, function=split)
 
 

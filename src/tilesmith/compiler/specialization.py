@@ -18,7 +18,8 @@ from tilesmith.analysis.run_order import SharedUpdate, find_shared_updates
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.checks import check_written_tensors
-from tilesmith.compiler.lowering import Lowering, known, run_stages
+from tilesmith.compiler.earlier_launches.join import with_earlier_launch
+from tilesmith.compiler.lowering import Lowering, run_stages
 from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET, TRACE
 from tilesmith.diagnostics.catalogue import BaseError
@@ -180,11 +181,10 @@ class Specialization:
         config = spec.normalize(config)
         check_deterministic(variant.function, config, self.settings)
         key = (variant, target, config)
-        made = self._artifacts.get(key)
-        if made is None:
-            backend = self.backends.of(target)
-            state = Lowering.of_config(*spec.of(config), self.settings, backend)
-            made = known(run_stages(state, [SCHEDULED, TARGET, EMIT]).artifact)
+        if (made := self._artifacts.get(key)) is None:
+            state = Lowering.of_config(*spec.of(config), self.settings, self.backends.of(target))
+            stages = [STANDARD, SCHEDULED, TARGET, EMIT]
+            made = with_earlier_launch(run_stages(state, stages[1:]), state, stages)
             # Emptied at once, not one by one: other threads may be looking something up.
             if len(self._artifacts) >= MAX_ARTIFACTS:
                 self._artifacts.clear()

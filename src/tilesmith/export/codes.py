@@ -10,6 +10,7 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.artifacts import Artifact, LaunchParameter
+from tilesmith.compiler.earlier_launches.join import in_one_launch
 from tilesmith.compiler.launch_guards.checks import (
     REQUIRE,
     HostNames,
@@ -76,8 +77,7 @@ def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: s
     definition, target = bound.definition, wanted.target
     complete = definition.arguments.complete(args)
     chosen_config, origin = _choose_config(bound, complete, wanted)
-    # As in process, where the first trace says what a config comes to.
-    config = bound.specialization.spec(target).normalize(chosen_config)
+    config = in_one_launch(bound.specialization.spec(target), chosen_config)
     variant = wanted.variant or bound.specialization.find(config)
     artifact = bound.specialization.artifact(config, target, variant)
     binary = build(artifact, variant.trace.observed)

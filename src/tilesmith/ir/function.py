@@ -65,6 +65,8 @@ class Function:
     body: Region
     tunables: tuple[tuple[str, Any], ...] = ()
     """Values of user tunables this trace was made with."""
+    before: Function | None = None
+    """What another launch computes first; its parameters are among these."""
 
     def block(self, name: str) -> Block:
         """The block symbol of that name."""

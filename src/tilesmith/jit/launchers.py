@@ -23,7 +23,7 @@ from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, LaunchOptions, compile_reader
 from tilesmith.runtime.launchers.cpu import native_launcher
-from tilesmith.runtime.launchers.triton import TritonLauncher
+from tilesmith.runtime.launchers.in_order.launching import triton_launcher
 from tilesmith.schedule.config import Config
 
 CODE, LAUNCH = topic_log("code"), topic_log("launch")
@@ -69,7 +69,7 @@ def launch_with_triton(site: CompiledKernel, variant: Variant, config: Config) -
     # Warps with roles copy through descriptors only; of launch axes only the first has no limit.
     kept = {k: v for k, v in config.items() if v not in ("warp_roles", "xyz")}
     plain = Config.from_dict(kept).updated(indexing="pointer", atomic_indexing="pointer")
-    launcher = TritonLauncher(
+    launcher = triton_launcher(
         site.specialization.artifact(config, site.target, variant),
         site.definition.split.captured,
         variant.trace.constants,

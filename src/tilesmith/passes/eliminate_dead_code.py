@@ -164,6 +164,7 @@ def _keep_results(op: Loop | While | If, kept: list[bool]) -> Operation:
 
 def _drop_parameters(function: Function) -> Function:
     values = {*values_used_by(function.body.ops), *values_defined_in(function.body)}
+    values |= {p.value for p in function.before.parameters} if function.before else set[Value]()
     named = set(value_symbols(values))
     for value in values:
         if isinstance(value.type, TensorType):

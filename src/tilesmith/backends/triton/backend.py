@@ -18,6 +18,7 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.counted_loops.counting import count_turns
 from tilesmith.backends.triton.early_loads.order import begin_loads_early
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
@@ -102,6 +103,8 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
     host = _HostExpressions(parameter_names, definitions(function.body), schedule.symbols)
     grid = _launch_grid(function, schedule, host)
     used = needs.parameters | host.used
+    if function.before is not None:
+        used |= {parameter.value for parameter in function.before.parameters}
     parameters = [p for p in function.parameters if p.value in used]
     return Artifact(
         name=spelling.device_name(function),
@@ -122,8 +125,8 @@ def _prepare(function: Function, schedule: Schedule) -> Function:
     function = use_tails(function)
     if schedule.form == WARP_ROLES:
         return take_factors_out_of_maxima(function)
-    function = begin_loads_early(turn_products(function, schedule), schedule)
-    return program_ids.add_counter(function)
+    function = turn_products(count_turns(function, schedule), schedule)
+    return program_ids.add_counter(begin_loads_early(function, schedule))
 
 
 @lru_cache(maxsize=1)

@@ -97,7 +97,8 @@ def dot_minimums(matmuls: tuple[MatmulFact, ...], rules: SizeRules) -> dict[Dim,
     found: dict[Dim, int] = {}
     if not rules.least_dot_side:
         return found
-    for fact in matmuls:
+    # With one row or column it is a sum of products, lane by lane.
+    for fact in (f for f in matmuls if not (f.m.dim.is_one or f.n.dim.is_one)):
         minimums = (rules.least_dot_side, rules.least_dot_side, fact.min_k)
         for axis, minimum in zip(fact.axes, minimums):
             dim, least = _deciding_factor(axis.dim, minimum)

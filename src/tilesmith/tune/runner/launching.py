@@ -20,6 +20,7 @@ from tilesmith.measure.disturbance import is_disturbed, read_meter
 from tilesmith.measure.timer import Conditions, Work, time_on_cpu, time_on_device
 from tilesmith.runtime.arguments import LaunchOptions, make_launch_tensor
 from tilesmith.runtime.launchers.cpu import native_launcher
+from tilesmith.runtime.launchers.in_order.launching import triton_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.runtime.native.host_cpu import CACHES, last_level_bytes
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources
@@ -81,7 +82,7 @@ def make_launch(program: Program, values: Mapping[str, Any], place: LaunchPlace)
     elif artifact.backend == "cpu":
         launch = native_launcher(artifact, slots, (), options)
     else:
-        gpu_launcher = TritonLauncher(artifact, slots, (), options)
+        gpu_launcher = triton_launcher(artifact, slots, (), options)
         launch = gpu_launcher.launch
 
     def run() -> None:

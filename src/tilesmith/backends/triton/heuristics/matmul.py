@@ -13,7 +13,8 @@ from itertools import product
 from math import prod
 
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
-from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop, sized
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
+from tilesmith.backends.triton.heuristics.sides import blocks as sides
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
@@ -43,7 +44,10 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     if area < measured.LEAST_AREA:
         return []
     pipeline = measured.pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
-    loop = {"epilogue_subtile": pipeline.parts, **in_one_loop(kernel)} if pipeline.parts else {}
+    parts = sides.parts_of_tile(kernel, pipeline.parts)
+    if parts is None:
+        return []
+    loop = {"epilogue_subtile": parts, **in_one_loop(kernel)} if parts else {}
     through = replace(
         seed,
         blocks={**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)},
@@ -77,8 +81,7 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     is_deep = fact.k.extent_or(0) >= LEAST_K
     rank = 2 + len(batch)
     are_tiles = all(item.kind != "atomic" and len(item.strides) == rank for item in moved)
-    are_copied_well = all(item.fits_descriptor and item.dtype.itemsize == 2 for item in moved)
-    return is_deep and len(operands) == 2 and are_tiles and are_copied_well
+    return is_deep and len(operands) == 2 and are_tiles and sides.are_copied_well(moved)
 
 
 NS_PER_PRODUCT = 3.6e-4
@@ -215,7 +218,7 @@ def _seed(kernel: TargetedKernel, problem: _Problem, bm: int, bn: int) -> GpuSee
     alive = problem.accumulators if fact.n.block in problem.walked else 1
     is_large = bm * bn * alive >= problem.limits.eight_warps_from
     return GpuSeed(
-        blocks=sized((fact.m, bm), (fact.n, bn), (fact.k, bk)),
+        blocks=sides.sized((fact.m, bm), (fact.n, bn), (fact.k, bk)),
         num_warps=8 if is_large else problem.limits.num_warps,
         num_stages=stages,
         l2_grouping=_grouping(kernel, problem, bm, bn),
@@ -266,19 +269,7 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     seeds = [best, *copied, *_variants(kernel, problem, best)]
     if multiply_adds(problem.fact) >= measured.LEAST_WORK:
         seeds = [*copied, best, *seeds[1 + len(copied) :]]
-    return [_with_splits(kernel, problem, seed) for seed in (*words, *seeds)]
-
-
-def _with_splits(kernel: TargetedKernel, problem: _Problem, seed: GpuSeed) -> GpuSeed:
-    """Where programs also split K (into tuned tiles), as many splits as fill the device."""
-    outer = kernel.outline.outer_bounds.get(problem.fact.k.block or "")
-    if not isinstance(outer, str) or outer not in kernel.entries.blocks:
-        return seed
-    sizes = [seed.blocks.get(axis.block or "", 16) for axis in (problem.fact.m, problem.fact.n)]
-    tiles = max(1, -(-problem.m // sizes[0]) * -(-problem.n // sizes[1]))
-    splits = max(1, power_of_2_floor(problem.target.num_sms / tiles))
-    length = next_power_of_2(-(-kernel.extent(outer) // splits))
-    return replace(seed, blocks={**seed.blocks, outer: length})
+    return [sides.with_splits(kernel, problem.fact, seed) for seed in (*words, *seeds)]
 
 
 def _variants(kernel: TargetedKernel, problem: _Problem, seed: GpuSeed) -> list[GpuSeed]:

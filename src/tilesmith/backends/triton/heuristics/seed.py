@@ -8,14 +8,8 @@ from typing import Any
 
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.rules import TargetedKernel
-
-
-def sized(*sides: tuple[Axis, int]) -> dict[str, int]:
-    """Sizes by block, of those axes that have one."""
-    return {axis.block: size for axis, size in sides if axis.block is not None}
 
 
 def copied(kernel: TargetedKernel, is_wanted: Callable[[AccessFact], bool]) -> dict[str, list[str]]:

@@ -89,6 +89,11 @@ def _sum_of_products(emitter: Emitter, op: Dot) -> tuple[Expr, DType]:
     *batch, k, n = op.rhs.tile.shape
     order = (*range(rank - 2), rank - 1, rank - 2)
     columns = call("tl.permute", _converted(emitter, op.rhs, dtype), order, shape=(*batch, n, k))
+    if rank == 2 and n.is_one:
+        # Without an axis for the one column, tiles stay in the layout that they are loaded in.
+        rows = op.result.tile.shape[:1]
+        sums = call("tl.sum", _converted(emitter, op.lhs, dtype).infix("*", columns), 1, shape=rows)
+        return _added(emitter, op, sums.subscript((1,), (*rows, ONE)), dtype)
     right = _widened(columns, (*batch, n, k), rank - 2)
     total = call("tl.sum", left.infix("*", right), rank, shape=op.result.tile.shape)
     return _added(emitter, op, total, dtype)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from tilesmith.analysis.product_operands import has_loaded_bounds_inside
 from tilesmith.backends.triton.heuristics.chained_matmul import attention_seeds
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
-from tilesmith.backends.triton.heuristics.seed import GpuSeed, sized
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.backends.triton.heuristics.sides.blocks import sized
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.rules import TargetedKernel
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
 
-from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, sized
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
+from tilesmith.backends.triton.heuristics.sides.blocks import sized
 from tilesmith.backends.triton.savings.tails import has_long_functions
 from tilesmith.backends.triton.turned_products.turning import BLACKWELL, HOPPER
 from tilesmith.ir.operation import Trait

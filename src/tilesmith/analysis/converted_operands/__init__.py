@@ -1,0 +1,1 @@
+"""Operands of products that a loop computes from what it loads."""

@@ -1,0 +1,1 @@
+"""Loops over parts of an axis, as many turns in every program."""

@@ -1,0 +1,1 @@
+"""Long rows that are walked in chunks."""

@@ -1,0 +1,1 @@
+"""Products with few rows or columns, and products whose operands are converted."""

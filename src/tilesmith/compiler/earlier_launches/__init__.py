@@ -1,0 +1,1 @@
+"""Launches that come before that of a kernel."""

@@ -1,0 +1,1 @@
+"""Operands of products, computed in a launch of their own."""

@@ -1,0 +1,1 @@
+"""Products whose sums are shared by several programs."""

@@ -1,0 +1,277 @@
+"""Splits the sum of a product over several programs, where a grid has few tiles.
+
+Each program multiplies a part of the sum and leaves its tile in memory. Who is last at a tile adds
+the parts, in the order of their numbers, and does what is left: results are the same bits in every
+call, and nobody waits for anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tilesmith.analysis.effects import is_elsewhere, is_pure
+from tilesmith.analysis.row_products import needed_by
+from tilesmith.dtypes import F32, I32, DType
+from tilesmith.ir.function import Block, Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
+from tilesmith.ir.ops.indexing import Full
+from tilesmith.ir.ops.matmul import Dot
+from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.traversal import definitions, values_used_by, walk
+from tilesmith.ir.types import Dim, TensorType, Value, scalar
+from tilesmith.passes.converted_operands.ahead import convert_ahead
+from tilesmith.passes.row_split import CopiedOps, made_at_launch
+from tilesmith.passes.split_rows import Form, split_rows
+
+MOST_PARTS = 32
+"""That one program adds up, and that memory is taken for."""
+LEAST_SIDE = 16
+"""Of tiles, where a matrix has as much: there is a counter for each tile of this size."""
+
+
+@dataclass(frozen=True, eq=False)
+class SummedProduct:
+    """A loop that adds products to a tile, and what comes of the tile."""
+
+    grid: Grid
+    loop: Loop
+    before: tuple[Operation, ...]
+    after: tuple[Operation, ...]
+    """Ops of the grid that the stores need, less the loop."""
+    sides: tuple[int, int]
+    """Rows and columns of the result."""
+    length: int
+    """How far the loop goes."""
+
+
+def sum_in_parts(function: Function) -> Function | None:
+    """The same with parts of the sum in programs of their own; None where that is not certain.
+
+    Before::
+
+        grid([%zero, %zero], [%M, %N]) {blocks=["m", "n"]} (%i: i32[], %j: i32[]) {
+          %acc = loop([%zero], [%K], [], [%nothing]) {blocks=["k"]} : f32[m, n] ...
+          store(%out, %acc, none, [%i1, %j1])
+        }
+
+    After::
+
+        grid([%zero, %zero, %zero], [%K, %M, %N]) {blocks=["parts", "m", "n"]} (%b, %i, %j) {
+          %part = loop([%b], [%end], [], [%nothing]) {blocks=["k"]} : f32[m, n] ...
+          store(%sum_parts, %part, none, [%number, %i1, %j1])
+          %before = atomic(%sum_counts, %one, none, [%tile]) {kind="add", order="acq_rel"} : i32[]
+          if(%is_last) {
+            %acc = loop([%zero], [%count], [], [%nothing]) {blocks=[""]} : f32[m, n] ...
+            store(%out, %acc, none, [%i1, %j1])
+          }
+        }
+    """
+    site = _find(function)
+    return None if site is None else _InParts(function, site).run()
+
+
+def _find(function: Function) -> SummedProduct | None:
+    grid = next(reversed(function.body.ops), None)
+    if not isinstance(grid, Grid) or not all(map(is_pure, function.body.ops[:-1])):
+        return None
+    loops = [op for op in walk(grid.body) if isinstance(op, Loop)]
+    dots = [op for op in walk(grid.body) if isinstance(op, Dot)]
+    if len(loops) != 1 or len(dots) != 1 or loops[0] not in grid.body.ops:
+        return None
+    loop, known = loops[0], definitions(function.body)
+    if not _only_adds(loop, dots[0], grid, known):
+        return None
+    ends = [_end(known, x.begins[i], x.ends[i]) for x, i in ((grid, 0), (grid, 1), (loop, 0))]
+    position = grid.body.ops.index(loop)
+    before, after = grid.body.ops[:position], grid.body.ops[position + 1 :]
+    if not all(ends) or not all(map(_is_followed, (*before, *after, *loop.body.ops))):
+        return None
+    if any(isinstance(op, Store) for op in (*before, *loop.body.ops)):
+        return None
+    stores = [op for op in after if isinstance(op, Store)]
+    needed = needed_by((*before, *after), stores)
+    sides = (ends[0] or 0, ends[1] or 0)
+    return SummedProduct(grid, loop, needed_by(before, [loop]), needed, sides, ends[2] or 0)
+
+
+def _only_adds(loop: Loop, dot: Dot, grid: Grid, known: dict[Value, Operation]) -> bool:
+    """Whether a loop adds products to a tile of a grid of two axes, from nothing on."""
+    if len(grid.blocks) != 2 or not all((*grid.blocks, *loop.blocks)) or loop.rank != 1:
+        return False
+    if len(loop.init) != 1 or loop.steps or dot not in loop.body.ops:
+        return False
+    start = known.get(loop.init[0])
+    starts = isinstance(start, Full) and start.value == 0 and loop.init[0].tile.dtype == F32
+    shape = tuple(map(Dim.of, grid.blocks))
+    adds = dot.acc is loop.carried[0] and loop.body.yielded == (dot.result,)
+    used = list(values_used_by(loop.body.ops)).count(loop.carried[0])
+    return starts and adds and used == 1 and dot.result.tile.shape == shape
+
+
+def _end(known: dict[Value, Operation], begin: Value, end: Value) -> int | None:
+    first, last = known.get(begin), known.get(end)
+    is_known = isinstance(first, Full) and first.value == 0 and isinstance(last, Full)
+    return int(last.value) if is_known and isinstance(last, Full) else None
+
+
+def _is_followed(op: Operation) -> bool:
+    is_access = isinstance(op, (Load, Store, ProgramBarrier)) and not is_elsewhere(op)
+    return is_pure(op) or is_access or isinstance(op, Yield)
+
+
+class _InParts:
+    """Writes one function whose sums are split."""
+
+    def __init__(self, function: Function, site: SummedProduct) -> None:
+        self._function, self._site = function, site
+        taken = {item.name for item in (*function.blocks, *function.sizes)}
+        self._taken = taken | {parameter.value.name for parameter in function.parameters}
+        self._block = self._fresh("parts")
+        self._most = min(MOST_PARTS, site.length)
+        (rows, columns), tiles = site.sides, [max(1, -(-n // LEAST_SIDE)) for n in site.sides]
+        tiles = [n if n < LEAST_SIDE else count for n, count in zip(site.sides, tiles)]
+        self._parts = self._memory("sum_parts", F32, (self._most, rows, columns))
+        self._counts = self._memory("sum_counts", I32, (prod(tiles),))
+
+    def run(self) -> Function:
+        site, write = self._site, TileWriter(lambda: self._site.loop.loc)
+        for op in self._function.body.ops[:-1]:
+            write.insert(op)
+        index = site.loop.body.args[0].tile
+        zero, length = write.full(index, 0), write.full(index, site.length)
+        part = Value(index, f"{self._block}_begin", site.loop.loc)
+        body = self._body(write, part, length)
+        begins, ends = (zero, *site.grid.begins), (length, *site.grid.ends)
+        blocks = (self._block, *site.grid.blocks)
+        write.insert(replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body))
+        old = self._function.parameters
+        tensors = [i for i, p in enumerate(old) if isinstance(p.value.type, TensorType)]
+        device, end = f"{old[tensors[0]].source}.device", tensors[-1] + 1
+        made = [(self._parts, "empty"), (self._counts, "zeros")]
+        added = [made_at_launch(value, maker, device) for value, maker in made]
+        return replace(
+            self._function,
+            parameters=(*old[:end], *added, *old[end:]),
+            blocks=self._blocks(),
+            body=write.close_region(self._function.body.args),
+        )
+
+    def _blocks(self) -> tuple[Block, ...]:
+        old, site = self._function.blocks, self._site
+        least = dict(zip(site.grid.blocks, (min(LEAST_SIDE, n) for n in site.sides)))
+        least = {name: size for name, size in least.items() if size == LEAST_SIDE}
+        kept = [replace(b, low=max(b.low, least.get(b.name, 1))) for b in old]
+        slot = max((b.slot for b in old if b.slot is not None), default=-1) + 1
+        low = -(-site.length // self._most)
+        return (*kept, Block(self._block, slot=slot, extent=site.length, low=low))
+
+    def _fresh(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def _memory(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
+        strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        kind = TensorType(dtype, shape, strides, alias=-1, wide=prod(shape) > I32.highest)
+        return Value(kind, self._fresh(name), self._site.loop.loc)
+
+    def _body(self, write: TileWriter, part: Value, length: Value) -> Region:
+        site, loop = self._site, self._site.loop
+        write.open_region()
+        for op in site.before:
+            write.insert(op)
+        size = write.size_of(part.tile, self._block)
+        end = write.apply("minimum", write.apply("add", part, size), length)
+        sums = loop.results[0].like()
+        write.insert(replace(loop, begins=(part,), ends=(end,), results=(sums,)))
+        number = write.apply("floordiv", part, size)
+        place = self._place(write)
+        write.effect(Store, tensor=self._parts, value=sums, indices=(number, *place))
+        last = write.apply("floordiv", write.full(part.tile, site.length - 1), size)
+        self._if_last(write, last)
+        write.effect(Yield)
+        return write.close_region((part, *site.grid.body.args))
+
+    def _place(self, write: TileWriter) -> tuple[Value, Value]:
+        args, blocks = self._site.grid.body.args, self._site.grid.blocks
+        rows, columns = (write.tile_index(arg, block) for arg, block in zip(args, blocks))
+        return write.place(rows, columns)
+
+    def _tile_number(self, write: TileWriter) -> Value:
+        """Which tile of the result a program works on."""
+        (row, column), (rows, columns) = self._site.grid.body.args, self._site.grid.blocks
+        end = write.full(column.tile, self._site.sides[1] - 1)
+        across = write.size_of(column.tile, columns)
+        count = write.apply("add", write.apply("floordiv", end, across), write.full(end.tile, 1))
+        down = write.apply("floordiv", row, write.size_of(row.tile, rows))
+        down = write.cast(down, column.tile.dtype)
+        return write.apply(
+            "add", write.apply("mul", down, count), write.apply("floordiv", column, across)
+        )
+
+    def _if_last(self, write: TileWriter, last: Value) -> None:
+        """What the last of a tile's programs does: the sum of all parts, and what follows."""
+        count = scalar(I32)
+        update = {"kind": "add", "order": "acq_rel", "value": write.full(count, 1)}
+        tile = self._tile_number(write)
+        before = write.create(Atomic, count, tensor=self._counts, indices=(tile,), **update)
+        before.name = "before"
+        is_last = write.apply("eq", before, write.cast(last, I32))
+        write.open_region()
+        total = self._add_up(write, last)
+        copy = CopiedOps({self._site.loop.results[0]: total}, lambda v: v.type, lambda op: op)
+        for op in copy.write(self._site.after):
+            write.insert(op)
+        write.effect(Yield)
+        then = write.close_region()
+        write.open_region()
+        write.effect(Yield)
+        write.effect(If, condition=is_last, then=then, otherwise=write.close_region())
+
+    def _add_up(self, write: TileWriter, last: Value) -> Value:
+        kind = self._site.loop.results[0].tile
+        begin, end = write.full(last.tile, 0), write.apply("add", last, write.full(last.tile, 1))
+        start, number = write.full(kind, 0.0), Value(last.tile, "part", self._site.loop.loc)
+        total = Value(kind, "total", self._site.loop.loc)
+        write.open_region()
+        loaded = write.create(Load, kind, tensor=self._parts, indices=(number, *self._place(write)))
+        write.effect(Yield, values=(write.apply("add", total, loaded),))
+        body = write.close_region((number, total))
+        result = total.like()
+        write.insert(
+            Loop(
+                begins=(begin,),
+                ends=(end,),
+                steps=(write.full(last.tile, 1),),
+                init=(start,),
+                blocks=("",),
+                body=body,
+                results=(result,),
+                loc=self._site.loop.loc,
+            )
+        )
+        return result
+
+
+def _convert_then_sum(function: Function) -> Function | None:
+    made = convert_ahead(function)
+    return None if made is None else sum_in_parts(made)
+
+
+_OF_PRODUCTS = {
+    "converted_ahead": convert_ahead,
+    "converted_parts": _convert_then_sum,
+    "sum_parts": sum_in_parts,
+}
+
+
+def split_as(function: Function, name: str) -> Function | None:
+    """The same computation in the form of that name; None where that is not certain."""
+    if (make := _OF_PRODUCTS.get(name)) is not None:
+        return make(function)
+    is_form = name in {form.value for form in Form}  # there are structures of backends, too
+    return split_rows(function, Form(name)) if is_form else None

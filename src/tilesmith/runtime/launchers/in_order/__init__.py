@@ -1,0 +1,1 @@
+"""Several launches for one call."""
