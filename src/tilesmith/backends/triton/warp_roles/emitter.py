@@ -15,10 +15,11 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.emission.axes import Axis, AxisScope
+from tilesmith.backends.triton.emission.axes import Axis
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, call
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.warp_roles.columns.axes import InlineScope, inline
 from tilesmith.backends.triton.warp_roles.layouts import Layout, without_axes
 from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
 from tilesmith.dtypes import I32, I64
@@ -72,52 +73,6 @@ def in_gluon(text: str, triton_version: tuple[int, int]) -> str:
     return text
 
 
-@dataclass
-class _InlineAxis(Axis):
-    """An axis whose indices are written at each use: every use may have its own layout."""
-
-    offset: str = ""
-    """What the group adds to the first index."""
-    order: Callable[[Expr], Expr] = lambda lanes: lanes
-    """Which index each lane has, counted from there."""
-
-    @override
-    def indices(self, spelling: Spelling) -> Expr:
-        start = self.start if not self.offset else self.start + Expr(self.offset)
-        lanes = self.order(call("tl.arange", 0, spelling.dim(self.dim)))
-        return (start + lanes).with_shape((self.dim,))
-
-    @override
-    def mask(self, spelling: Spelling) -> Expr:
-        return self.indices(spelling).infix("<", self.end)
-
-
-class _InlineScope(AxisScope):
-    @override
-    def is_partial(self, dim: Dim) -> bool:
-        return not self.has_narrow_starts and super().is_partial(dim)
-
-    @override
-    def slice_axis(self, dim: Dim) -> Axis:
-        found = super().slice_axis(dim)
-        return _inline(found, "")
-
-
-def _inline(axis: Axis, offset: str) -> _InlineAxis:
-    return _InlineAxis(
-        axis.dim,
-        axis.suffix,
-        axis.start,
-        axis.end,
-        axis.is_partial,
-        axis.place,
-        axis.moment,
-        axis.start_value,
-        axis.end_value,
-        offset=offset,
-    )
-
-
 class _RowSpelling(Spelling):
     """Tiles have the rows of one group; the block itself has those of all groups."""
 
@@ -166,7 +121,7 @@ class RoleEmitter(Emitter):
         own = {**schedule.symbols, rows: num_rows // num_groups(schedule)}
         self.schedule = replace(schedule, symbols=own)
         self.spelling = _RowSpelling(function, self.schedule, rows, num_rows)
-        self.scope = _InlineScope(self.spelling, self.writer)
+        self.scope = InlineScope(self.spelling, self.writer)
         self.scope.reserve_slices()
         # Tiles of indices and constants have no layout that they could keep in a variable.
         for op in walk_function(function):
@@ -178,7 +133,7 @@ class RoleEmitter(Emitter):
     def axis(self, op: Grid | Loop, position: int, start: Expr) -> Axis:
         is_shared = op.blocks[position] == self.rows
         offset = f"{GROUP} * {ROWS}" if is_shared else ""
-        found = _inline(super().axis(op, position, start), offset)
+        found = inline(super().axis(op, position, start), offset)
         found.order = self.lane_orders.get(op.blocks[position] or "", found.order)
         return found
 

@@ -17,6 +17,7 @@ from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.columns.splitting import Part, Parts, split_columns
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import (
@@ -84,7 +85,11 @@ def emit_roles(
     plan = plan_roles(function)
     if isinstance(plan, Refusal):
         raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
-    module = RoleModule(function, schedule, plan, rules, device_name(function), triton_version)
+    function, schedule, parts = split_columns(function, schedule, plan.columns)
+    plan = plan_roles(function)
+    assert isinstance(plan, RolePlan)
+    name = device_name(function)
+    module = RoleModule(function, schedule, plan, rules, name, triton_version, parts)
     text, needs = module.text, module.needs
     needs.parameters |= {parameter.value for parameter in function.parameters}
     return text, needs, {"num_warps": WARPS_PER_GROUP, "maxnreg": REGISTERS[module.groups][0]}
@@ -100,6 +105,7 @@ class RoleModule:
     rules: Rules
     name: str
     triton_version: tuple[int, int]
+    parts: Parts = field(default_factory=dict[str, tuple[Part, ...]])
     needs: Needs = field(default_factory=Needs)
 
     def __post_init__(self) -> None:
@@ -135,6 +141,7 @@ class RoleModule:
         rules: Rules = {**self.rules, Store: self._stores.emit}
         made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
         made.long_last = self.plan.long_last
+        made.scope.parts = self.parts
         if self.buffers.has_key_order:
             made.lane_orders[self.plan.loop.blocks[0]] = in_key_order
         return made
@@ -316,9 +323,11 @@ class ResultStores:
             is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
             if kept is not None and is_alike and other.has_group_rows:
                 return shared.place(load, kept, "piece", GROUP)
-        needed = self._module.buffers.num_bytes + self._module.groups * tile.num_bytes
+        name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"
+        staged = {**self.staged, name: tile}
+        own = sum(item.num_bytes for item in staged.values())
+        needed = self._module.buffers.num_bytes + self._module.groups * own
         if needed > SHARED_BYTES or not tile.has_group_rows:
             return None
-        name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"
-        self.staged[name] = tile
+        self.staged = staged
         return f"{name}.index({GROUP if self._module.groups > 1 else 0})"

@@ -11,6 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.columns.splitting import can_split
 from tilesmith.backends.triton.warp_roles.copies import whole_steps
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
@@ -38,6 +39,7 @@ from tilesmith.targets import Target
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
 GROUPINGS = (1, 2, 4, 8, 16, 32)
+SPLIT_COLUMNS = (96, 160, 192, 320, 384)
 NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
 GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
@@ -210,6 +212,9 @@ class WarpRoleRules(ConfigConditions):
         if name not in sides:
             return Slot(name, slot.valid, only(1), 1)
         choices = [size for size in (16, 32, 64, 128, 256) if kernel.minimum(name) <= size]
+        if name == self._plan.columns and can_split(kernel.outline.function, name):
+            sizes = EnumFragment(tuple(sorted((*choices, *SPLIT_COLUMNS))))
+            return Slot(name, sizes, sizes, choices[-1])
         whole = max(choices[0], kernel.whole(name))
         usable = tuple(size for size in choices if size <= whole)
         return Slot(name, slot.valid, EnumFragment(usable), usable[-1])

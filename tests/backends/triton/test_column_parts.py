@@ -1,0 +1,62 @@
+"""Products whose tiles have columns in parts, run on the CPU as emitted, against fp64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilesmith
+from examples.matmul import bias_relu, matmul
+from examples.matmul import reference as matmul_reference
+from tests.backends.triton.gluon_memory import ProtocolError
+from tests.backends.triton.gluon_simulator import Simulation
+from tests.backends.triton.warp_role_model import Explorer, record
+from tests.backends.triton.warp_role_modules import any_stages, emit
+from tilesmith.numerics.compare import check_against
+
+
+@pytest.mark.parametrize("pid", ["flat", "persistent_interleaved"])
+@pytest.mark.parametrize(
+    ("size", "blocks", "groups", "stages"),
+    [
+        ((64, 32, 96), [64, 96, 32], 1, 2),
+        ((129, 72, 136), [64, 96, 16], 1, 1),
+        ((128, 64, 104), [128, 96, 32], 2, 3),
+        # The last tile has columns of its first part only.
+        ((200, 40, 232), [192, 160, 16], 3, 3),
+        ((65, 24, 328), [128, 320, 16], 2, 2),
+        ((256, 16, 192), [256, 192, 16], 2, 2),
+    ],
+)
+def test_products(size, blocks, groups, stages, pid):
+    m, k, n = size
+    torch.manual_seed(0)
+    x, y, bias = (torch.randn(shape).bfloat16() for shape in ((m, k), (k, n), (n,)))
+    finish = bias_relu(bias)
+    options = {"num_warps": 4 * groups, "num_stages": stages, "pid_type": pid}
+    text = emit(matmul, (x, y, finish), block_sizes=blocks, **options)
+    found = Simulation(text)["matmul"](x, y, finish)
+    check_against(found, matmul_reference(x, y, finish), reduction_length=k)
+
+
+def explore(groups, stages, turns, change=lambda text: text):
+    """The roles of a product with two parts in every order; its left tiles are read twice."""
+    kernel = tilesmith.kernel(matmul.fn, static_shapes=True)
+    args = torch.zeros(64 * groups, 32).bfloat16(), torch.zeros(32, 192).bfloat16()
+    options = {"num_warps": 4 * groups, "num_stages": stages}
+    pid = "persistent_interleaved" if len(turns) > 1 else "flat"
+    with any_stages():
+        text = emit(kernel, args, block_sizes=[64 * groups, 96, 16], pid_type=pid, **options)
+    reads = {"x_tiles": [turn for turn in range(sum(turns)) for _ in range(2)]}
+    return Explorer(record(change(text), "matmul", args, turns, reads)).explore()
+
+
+@pytest.mark.parametrize(("groups", "stages"), [(1, 1), (1, 3), (2, 2), (3, 3)])
+def test_both_parts_in_every_order(groups, stages):
+    for turns in ((1,), (4,), (2, 1)):
+        assert explore(groups, stages, turns) > sum(turns) * groups
+
+
+def test_a_tile_is_kept_until_all_parts_have_read_it():
+    with pytest.raises(ProtocolError):
+        explore(1, 2, (4,), lambda text: text.replace("warpgroup_mma_wait(2,", "warpgroup_mma_wait(3,"))
