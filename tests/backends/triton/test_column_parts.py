@@ -26,6 +26,7 @@ from tilesmith.numerics.compare import check_against
         ((200, 40, 232), [192, 160, 16], 3, 3),
         ((65, 24, 328), [128, 320, 16], 2, 2),
         ((256, 16, 192), [256, 192, 16], 2, 2),
+        ((192, 40, 264), [192, 256, 16], 3, 3),
     ],
 )
 def test_products(size, blocks, groups, stages, pid):

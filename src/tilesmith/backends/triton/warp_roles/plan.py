@@ -147,13 +147,6 @@ class RolePlan:
         shapes = [(*p.dot.lhs.tile.shape[-2:], p.dot.rhs.tile.shape[-1]) for p in self.products]
         return dict.fromkeys(name for shape in shapes for dim in shape for name in dim.symbols)
 
-    @property
-    def columns(self) -> str | None:
-        """The block of the columns of sums, where there is one for all of them."""
-        blocks = {product.dot.rhs.tile.shape[-1].symbol for product in self.products}
-        (block, *others) = blocks
-        return block if not others and block in self.grid.blocks else None
-
     def turns_read(self, load: Load) -> str:
         """Which products read a tile last: ``early`` or ``late`` ones."""
         is_late = any(load in (product.lhs, product.rhs) for product in self.late)

@@ -11,7 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.backends.triton.space.conditions import ConfigConditions
-from tilesmith.backends.triton.warp_roles.columns.splitting import can_split
+from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns
 from tilesmith.backends.triton.warp_roles.copies import whole_steps
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
@@ -39,7 +39,7 @@ from tilesmith.targets import Target
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
 GROUPINGS = (1, 2, 4, 8, 16, 32)
-SPLIT_COLUMNS = (96, 160, 192, 320, 384)
+SPLIT_COLUMNS = (96, 144, 160, 192, 320, 384)
 NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
 GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
@@ -212,11 +212,12 @@ class WarpRoleRules(ConfigConditions):
         if name not in sides:
             return Slot(name, slot.valid, only(1), 1)
         choices = [size for size in (16, 32, 64, 128, 256) if kernel.minimum(name) <= size]
-        if name == self._plan.columns and can_split(kernel.outline.function, name):
-            sizes = EnumFragment(tuple(sorted((*choices, *SPLIT_COLUMNS))))
-            return Slot(name, sizes, sizes, choices[-1])
         whole = max(choices[0], kernel.whole(name))
         usable = tuple(size for size in choices if size <= whole)
+        if name == find_columns(self._plan):
+            valid = EnumFragment((*choices, *SPLIT_COLUMNS))
+            searched = (*usable, *(size for size in SPLIT_COLUMNS if size <= whole))
+            return Slot(name, valid, EnumFragment(searched), usable[-1])
         return Slot(name, slot.valid, EnumFragment(usable), usable[-1])
 
     @override

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
@@ -25,8 +27,8 @@ from tilesmith.schedule.schedule import Schedule
 
 _BY_COLUMN = (Elementwise, Cast, Mask, Full, TileIndex, Load, Store, Broadcast, ExpandDims, Loop)
 """Ops of which a column's result needs no other column; products are looked at one by one."""
-MOST_IN_PART = 256
-"""Columns of a matrix instruction."""
+MOST_IN_PART = {1: 256, 2: 256, 3: 128}
+"""Columns of a matrix instruction, by number of groups: three have too few registers for more."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,24 @@ Parts = Mapping[str, tuple[Part, ...]]
 """By the block that they are parts of."""
 
 
-def part_sizes(columns: int) -> tuple[int, ...]:
+def part_sizes(columns: int, groups: int = 2) -> tuple[int, ...]:
     """Powers of two that add up to the columns, the largest first."""
-    sizes = [MOST_IN_PART] * (columns // MOST_IN_PART)
-    rest = columns % MOST_IN_PART
+    most = MOST_IN_PART[groups]
+    sizes = [most] * (columns // most)
+    rest = columns % most
     return (*sizes, *(1 << bit for bit in reversed(range(rest.bit_length())) if rest >> bit & 1))
 
 
-def can_split(function: Function, block: str) -> bool:
-    """Whether all that a tile does with columns of this block can be done in parts."""
-    ops = [op for op in walk(function.body) if block in shape_symbols(op)]
-    grids = [op for op in function.body.ops if isinstance(op, Grid)]
-    begins = {arg for op in grids for arg in op.body.args}
-    return all(_is_by_column(op, block, begins) for op in ops if not isinstance(op, (Yield, Grid)))
+def find_columns(plan: RolePlan) -> str | None:
+    """The block of the columns of all products, where all that a tile does with it is by column."""
+    blocks = {product.dot.rhs.tile.shape[-1].symbol for product in plan.products}
+    (block, *others) = blocks
+    if others or block is None or block not in plan.grid.blocks:
+        return None
+    ops = [op for op in walk(plan.grid.body) if block in shape_symbols(op)]
+    begins = plan.grid.body.args
+    is_split = all(_is_by_column(op, block, begins) for op in ops if not isinstance(op, Yield))
+    return block if is_split else None
 
 
 def _is_by_column(op: Operation, block: str, begins: Container[Value]) -> bool:
@@ -76,7 +83,7 @@ def split_columns(
     function: Function, schedule: Schedule, block: str | None
 ) -> tuple[Function, Schedule, Parts]:
     """The function with parts of a block in place of its columns; itself for a power of two."""
-    sizes = () if block is None else part_sizes(schedule.symbols[block])
+    sizes = () if block is None else part_sizes(schedule.symbols[block], schedule.num_warps // WARPS_PER_GROUP)
     if block is None or len(sizes) == 1:
         return function, schedule, {}
     splitter = _Splitter(function, block, sizes)
