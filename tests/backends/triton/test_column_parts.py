@@ -6,12 +6,16 @@ import pytest
 import torch
 
 import tilesmith
+import tilesmith.language as hl
 from examples.matmul import bias_relu, matmul
 from examples.matmul import reference as matmul_reference
 from tests.backends.triton.gluon_memory import ProtocolError
 from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.warp_role_model import Explorer, record
 from tests.backends.triton.warp_role_modules import any_stages, emit
+from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
+from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
+from tilesmith.exc import InvalidConfigValue
 from tilesmith.numerics.compare import check_against
 
 
@@ -61,3 +65,68 @@ def test_both_parts_in_every_order(groups, stages):
 def test_a_tile_is_kept_until_all_parts_have_read_it():
     with pytest.raises(ProtocolError):
         explore(1, 2, (4,), lambda text: text.replace("warpgroup_mma_wait(2,", "warpgroup_mma_wait(3,"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "groups", "sizes"),
+    [
+        (256, 2, (256,)),
+        (256, 3, (128, 128)),
+        (320, 2, (256, 64)),
+        (144, 2, (128, 16)),
+        (96, 3, (64, 32)),
+        (384, 2, (256, 128)),
+    ],
+)
+def test_parts_are_powers_of_two(columns, groups, sizes):
+    assert part_sizes(columns, groups) == sizes
+
+
+@tilesmith.kernel(static_shapes=True)
+def rows_are_summed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([x.size(0)], dtype=torch.float32, device=x.device)
+    for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
+        acc = hl.zeros([tile_m, tile_n])
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, tile_n])
+        out[tile_m] = acc.sum(-1)
+    return out
+
+
+@tilesmith.kernel(static_shapes=True)
+def columns_are_shifted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([x.size(0), y.size(1)], dtype=x.dtype, device=x.device)
+    for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
+        acc = hl.zeros([tile_m, tile_n])
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, tile_n])
+        scale = tile_n.index + tile_n.begin
+        out[tile_m, tile_n] = (acc * scale[None, :]).to(out.dtype)
+    return out
+
+
+def plan_of(kernel):
+    sizes = ((256, 64), (64, 320))
+    args = [torch.empty(size, dtype=torch.bfloat16, device="meta") for size in sizes]
+    spec = kernel.bind(kernel.normalize_args(*args), target="cuda:90").config_spec
+    plan = plan_roles(spec.kernel.outline.function)
+    assert isinstance(plan, RolePlan)
+    return plan
+
+
+def test_what_needs_all_columns_at_once_is_not_split():
+    assert find_columns(plan_of(matmul)) == "tile_n"
+    assert find_columns(plan_of(rows_are_summed)) is None
+    x, y = torch.zeros(64, 32).bfloat16(), torch.zeros(32, 96).bfloat16()
+    with pytest.raises(InvalidConfigValue, match="a power of two"):
+        emit(rows_are_summed, (x, y), block_sizes=[64, 96, 32], num_warps=4)
+
+
+def test_indices_of_columns_are_those_of_the_part():
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 32).bfloat16(), torch.randn(32, 200).bfloat16()
+    text = emit(columns_are_shifted, (x, y), block_sizes=[64, 96, 32], num_warps=4)
+    found = Simulation(text)["columns_are_shifted"](x, y)
+    columns = torch.arange(200)
+    exact = (x.double() @ y.double()) * (columns + columns // 96 * 96)
+    check_against(found, exact, reduction_length=32)

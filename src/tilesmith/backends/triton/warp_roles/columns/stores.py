@@ -1,13 +1,14 @@
 """How groups store results: through shared memory and the copy engine where there is room.
 
 Whole tiles need as much room as operands do. So sums that nothing follows are stored in pieces of
-128 bytes a row: a group writes the next piece while the copy engine reads the one before. Stores of
-single threads are the last choice: 4096^3 in bf16 on an H200 took 0.203 ms so, 0.186 through
-shared memory.
+128 bytes a row: a group writes the next piece while the copy engine reads the one before. A program
+that has one tile is done with its operands by then, and takes their place. Stores of single threads
+are the last choice: 4096^3 in bf16 on an H200 took 0.203 ms so, 0.186 through shared memory.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -18,9 +19,10 @@ from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, fin
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import Layout
 from tilesmith.backends.triton.warp_roles.loading import Shared
-from tilesmith.backends.triton.warp_roles.protocol import KEPT, SHARED_BYTES
+from tilesmith.backends.triton.warp_roles.protocol import KEPT, LATE, SHARED_BYTES
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Value
+from tilesmith.schedule.config import is_persistent
 
 PIECE_BYTES = 128
 """Of a row: what the copy engine moves without conflicts."""
@@ -74,12 +76,13 @@ class ResultStores:
         self._module = module
         self.staged: dict[str, StagedTile] = {}
         """Buffers that results are stored through, by name."""
-        self._num_pieces = 0
+        self._used: Counter[str] = Counter()
+        """How many pieces of a tile went through each kind of buffers."""
 
     @property
     def is_pending(self) -> bool:
         """Whether the copy engine may still read buffers when a tile is done."""
-        return self._num_pieces > 0
+        return bool(self._used)
 
     def emit(self, emitter: Emitter, op: Store) -> None:
         """Through shared memory and the copy engine where there is room, else by each thread."""
@@ -151,22 +154,46 @@ class ResultStores:
             return False
         pieces = self._cut(emitter, self._value(emitter, op), count)
         for number, value in enumerate(pieces):
-            slots = self.staged[name].slots
-            # The buffer's last piece has been read; in the tile before, all of them.
-            waits = slots - 1 if self._num_pieces else 0
-            emitter.writer.line(f"tma.store_wait({waits})")
-            buffer = self._slot(name, self._num_pieces)
+            buffer = self._next_buffer(emitter, name)
             self._copy(emitter, tile, buffer, (value, number * columns // count))
-            self._num_pieces += 1
         return True
+
+    def _next_buffer(self, emitter: RoleEmitter, name: str) -> str:
+        """The next one of a kind, once the copy engine has read what was there."""
+        number = self._used[name]
+        slots = self._num_slots(emitter, name)
+        if number >= slots:
+            emitter.writer.line(f"tma.store_wait({slots - 1})")
+        elif not self._used and is_persistent(emitter.schedule.pid_type):
+            # Of the tile before, all pieces have been read.
+            emitter.writer.line("tma.store_wait(0)")
+        self._used[name] += 1
+        if name in self.staged:
+            return self._slot(name, number)
+        index = f"{number % slots} * GROUPS + {GROUP}" if self._module.groups > 1 else number % slots
+        return f"{name}.index({index})"
+
+    def _num_slots(self, emitter: RoleEmitter, name: str) -> int:
+        return self.staged[name].slots if name in self.staged else emitter.schedule.num_stages
 
     def _stage_pieces(self, emitter: RoleEmitter, tile: CopiedTile) -> str | None:
         """Buffers for pieces: those that others of the same kind have, or two, or one."""
-        for name, other in self.staged.items():
-            if (other.tile.block, other.tile.dtype) == (tile.block, tile.dtype):
+        done = {} if is_persistent(emitter.schedule.pid_type) else self._operands
+        known = {**done, **{name: other.tile for name, other in self.staged.items()}}
+        for name, other in known.items():
+            if (other.block, other.dtype) == (tile.block, tile.dtype):
                 return name
         name = self._stage(tile, 2 if self._has_room_for_pairs(emitter) else 1)
         return None if name is None else name.partition(".")[0]
+
+    @property
+    def _operands(self) -> dict[str, CopiedTile]:
+        """Tiles of the loop that only their own group reads: after it, nobody does."""
+        shared = self._module.shared
+        ring = shared.rings.get(LATE)
+        loads = ring.loads if ring is not None else ()
+        own = {load: shared.tiles[load] for load in loads if shared.tiles[load].has_group_rows}
+        return {shared.buffer(load): tile for load, tile in own.items()}
 
     def _has_room_for_pairs(self, emitter: RoleEmitter) -> bool:
         """Whether there is room for two buffers of each kind that the stores of a tile need."""
