@@ -248,6 +248,11 @@ def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
     )
 
 
+def plain_tile(kernel: TargetedKernel, fact: MatmulFact) -> tuple[int, int]:
+    """Rows and columns of the best tile whose sides are powers of two."""
+    return _problem(kernel, fact).best_tile()
+
+
 def main_product(facts: tuple[MatmulFact, ...]) -> MatmulFact:
     """The product with the most multiply-adds."""
     return max(facts, key=multiply_adds)

@@ -53,9 +53,11 @@ class RoleOffers(ConfigConditions):
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
-        """Products alone are as fast without roles, and few rows fill no group."""
+        """Products alone need tiles that fill waves to be faster, and few rows fill no group."""
         if name != FORM:
             return super().may_be_first_form(name, kernel)
         chained = kernel.facts.attention
+        if chained is None and isinstance(kernel.rules, WarpRoleRules):
+            return kernel.rules.do_waves_pay(kernel)
         rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROWS)
         return rows >= LEAST_ROWS and not has_short_sequences(kernel)
