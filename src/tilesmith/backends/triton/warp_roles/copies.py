@@ -67,8 +67,12 @@ class CopiedTile:
         """How a buffer is arranged, for the copy engine and the matrix units alike."""
         return shared_layout(self.block, self.dtype)
 
-    def position(self, group: str, further: int = 0) -> str:
-        """The first index along each axis, as the copy engine takes it; ``further`` along rows."""
+    def position(self, group: str) -> str:
+        """The first index along each axis, as the copy engine takes it."""
+        return self.piece_position(group, 0)
+
+    def piece_position(self, group: str, further: int) -> str:
+        """The same, so much further along rows."""
         before = Expr(f"{group} * {ROWS}")
         starts = [
             axis.start + before if axis.dim == self.rows else axis.start

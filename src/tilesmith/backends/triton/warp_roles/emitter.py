@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from typing_extensions import override
@@ -30,7 +30,7 @@ from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import Dim, TileType, Value
+from tilesmith.ir.types import TileType, Value
 from tilesmith.schedule.schedule import Schedule
 
 ROWS, GROUP = "ROWS", "group"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
+from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import Axis, AxisScope
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix, call
 from tilesmith.backends.triton.warp_roles.columns.splitting import Part, Parts
@@ -40,7 +41,9 @@ class InlineAxis(Axis):
 class InlineScope(AxisScope):
     """The axes at the place being emitted, those of parts among them."""
 
-    parts: Parts = {}
+    def __init__(self, spelling: Spelling, writer: SourceWriter) -> None:
+        super().__init__(spelling, writer)
+        self.parts: Parts = {}
 
     @override
     @contextmanager

@@ -83,8 +83,10 @@ def split_columns(
     function: Function, schedule: Schedule, block: str | None
 ) -> tuple[Function, Schedule, Parts]:
     """The function with parts of a block in place of its columns; itself for a power of two."""
-    sizes = () if block is None else part_sizes(schedule.symbols[block], schedule.num_warps // WARPS_PER_GROUP)
-    if block is None or len(sizes) == 1:
+    if block is None:
+        return function, schedule, {}
+    sizes = part_sizes(schedule.symbols[block], schedule.num_warps // WARPS_PER_GROUP)
+    if len(sizes) == 1:
         return function, schedule, {}
     splitter = _Splitter(function, block, sizes)
     body = splitter.split(function.body)
@@ -131,9 +133,7 @@ class _Splitter:
         for part in self.parts[1:]:
             offset = Value(TileType(self._begin.tile.dtype, ()), "")
             yield Full(value=part.offset, results=(offset,), loc=loc)
-            yield Elementwise(
-                fn="add", args=(self._begin, offset), results=(part.begin,), loc=loc
-            )
+            yield Elementwise(fn="add", args=(self._begin, offset), results=(part.begin,), loc=loc)
 
     def _split_op(self, op: Operation) -> list[Operation]:
         if isinstance(op, Grid):

@@ -109,7 +109,7 @@ class ResultStores:
         writer.statement(f"{tile.view(buffer)}.store", [value])
         # The copy engine reads memory by another way than threads write it.
         writer.line("fence_async_shared()")
-        arguments = [tile.descriptor.name, tile.position(GROUP, further), buffer]
+        arguments = [tile.descriptor.name, tile.piece_position(GROUP, further), buffer]
         writer.statement("tma.async_copy_shared_to_global", arguments)
 
     def _find_buffer(self, tile: CopiedTile) -> str | None:
@@ -170,7 +170,9 @@ class ResultStores:
         self._used[name] += 1
         if name in self.staged:
             return self._slot(name, number)
-        index = f"{number % slots} * GROUPS + {GROUP}" if self._module.groups > 1 else number % slots
+        index = (
+            f"{number % slots} * GROUPS + {GROUP}" if self._module.groups > 1 else number % slots
+        )
         return f"{name}.index({index})"
 
     def _num_slots(self, emitter: RoleEmitter, name: str) -> int:
