@@ -19,7 +19,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (18, 3_673),
-    "tilesmith/backends/triton/warp_roles/columns": (5, 680),
+    "tilesmith/backends/triton/warp_roles/columns": (4, 600),
     "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (2, 52),
@@ -70,13 +70,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 97_228,
-    "files in src": 545,
+    "lines in src": 97_799,
+    "files in src": 549,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 76,
+    "modules with one importer": 77,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

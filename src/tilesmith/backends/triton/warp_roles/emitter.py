@@ -10,16 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.emission.axes import Axis
+from tilesmith.backends.triton.emission.axes import Axis, AxisScope
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.spelling import Expr, Spelling, call
+from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix, call
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.warp_roles.columns.axes import InlineScope, inline
 from tilesmith.backends.triton.warp_roles.layouts import Layout, without_axes
 from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
 from tilesmith.dtypes import I32, I64
@@ -30,7 +29,7 @@ from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import ExpandDims
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import TileType, Value
+from tilesmith.ir.types import Dim, TileType, Value
 from tilesmith.schedule.schedule import Schedule
 
 ROWS, GROUP = "ROWS", "group"
@@ -71,6 +70,82 @@ def in_gluon(text: str, triton_version: tuple[int, int]) -> str:
     for old, new in _NEW_NAMES.items() if triton_version >= _RENAMED_IN else ():
         text = text.replace(old, new)
     return text
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some columns of a tile: a block of their own."""
+
+    block: str
+    size: int
+    offset: int
+    begin: Value
+    """The first column."""
+
+
+Parts = Mapping[str, tuple[Part, ...]]
+"""By the block that they are parts of."""
+
+
+@dataclass
+class _InlineAxis(Axis):
+    """An axis whose indices are written at each use: every use may have its own layout."""
+
+    offset: str = ""
+    """What the group adds to the first index."""
+    order: Callable[[Expr], Expr] = lambda lanes: lanes
+    """Which index each lane has, counted from there."""
+
+    @override
+    def indices(self, spelling: Spelling) -> Expr:
+        start = self.start if not self.offset else self.start + Expr(self.offset)
+        lanes = self.order(call("tl.arange", 0, spelling.dim(self.dim)))
+        return (start + lanes).with_shape((self.dim,))
+
+    @override
+    def mask(self, spelling: Spelling) -> Expr:
+        return self.indices(spelling).infix("<", self.end)
+
+
+class InlineScope(AxisScope):
+    """The axes at the place being emitted, those of parts among them."""
+
+    parts: Parts
+
+    @override
+    @contextmanager
+    def binding(self, axes: dict[str, Axis]) -> Iterator[None]:
+        parts = {
+            part.block: _of_part(axes[block], part)
+            for block, found in self.parts.items()
+            for part in found
+            if block in axes
+        }
+        with super().binding({**axes, **parts}):
+            yield
+
+    @override
+    def is_partial(self, dim: Dim) -> bool:
+        return not self.has_narrow_starts and super().is_partial(dim)
+
+    @override
+    def slice_axis(self, dim: Dim) -> Axis:
+        found = super().slice_axis(dim)
+        return _inline(found, "")
+
+
+def _inline(axis: Axis, offset: str) -> _InlineAxis:
+    return _InlineAxis(**vars(axis), offset=offset)
+
+
+def _of_part(axis: Axis, part: Part) -> Axis:
+    return replace(
+        axis,
+        dim=Dim.of(part.block),
+        suffix=axis_suffix(part.block),
+        start=axis.start + part.offset,
+        start_value=part.begin,
+    )
 
 
 class _RowSpelling(Spelling):
@@ -122,6 +197,7 @@ class RoleEmitter(Emitter):
         self.schedule = replace(schedule, symbols=own)
         self.spelling = _RowSpelling(function, self.schedule, rows, num_rows)
         self.scope = InlineScope(self.spelling, self.writer)
+        self.scope.parts = {}
         self.scope.reserve_slices()
         # Tiles of indices and constants have no layout that they could keep in a variable.
         for op in walk_function(function):
@@ -133,7 +209,7 @@ class RoleEmitter(Emitter):
     def axis(self, op: Grid | Loop, position: int, start: Expr) -> Axis:
         is_shared = op.blocks[position] == self.rows
         offset = f"{GROUP} * {ROWS}" if is_shared else ""
-        found = inline(super().axis(op, position, start), offset)
+        found = _inline(super().axis(op, position, start), offset)
         found.order = self.lane_orders.get(op.blocks[position] or "", found.order)
         return found
 

@@ -17,18 +17,15 @@ from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
-from tilesmith.backends.triton.warp_roles.columns.splitting import (
-    Part,
-    Parts,
-    find_columns,
-    split_columns,
-)
+from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, split_columns
 from tilesmith.backends.triton.warp_roles.columns.stores import PIECE_FUNCTIONS, ResultStores
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
+    Part,
+    Parts,
     RoleEmitter,
     in_gluon,
     num_groups,

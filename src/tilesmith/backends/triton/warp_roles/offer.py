@@ -6,8 +6,9 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics.loops.seeds import has_short_sequences
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.columns.tiles import do_waves_pay
 from tilesmith.backends.triton.warp_roles.copies import fits_form
-from tilesmith.backends.triton.warp_roles.plan import plan_roles
+from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
@@ -57,7 +58,8 @@ class RoleOffers(ConfigConditions):
         if name != FORM:
             return super().may_be_first_form(name, kernel)
         chained = kernel.facts.attention
-        if chained is None and isinstance(kernel.rules, WarpRoleRules):
-            return kernel.rules.do_waves_pay(kernel)
+        if chained is None:
+            plan = plan_roles(kernel.outline.function)
+            return isinstance(plan, RolePlan) and do_waves_pay(kernel, plan)
         rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROWS)
         return rows >= LEAST_ROWS and not has_short_sequences(kernel)

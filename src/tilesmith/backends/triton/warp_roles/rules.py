@@ -12,11 +12,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns
-from tilesmith.backends.triton.warp_roles.columns.tiles import (
-    RoleSeed,
-    do_waves_pay,
-    wave_seeds,
-)
+from tilesmith.backends.triton.warp_roles.columns.tiles import RoleSeed, column_slot, wave_seeds
 from tilesmith.backends.triton.warp_roles.copies import whole_steps
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
@@ -44,7 +40,6 @@ from tilesmith.targets import Target
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
 GROUPINGS = (1, 2, 4, 8, 16, 32)
-SPLIT_COLUMNS = (96, 144, 160, 192, 320, 384)
 NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
 GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
@@ -196,9 +191,7 @@ class WarpRoleRules(ConfigConditions):
         whole = max(choices[0], kernel.whole(name))
         usable = tuple(size for size in choices if size <= whole)
         if name == find_columns(self._plan):
-            valid = EnumFragment((*choices, *SPLIT_COLUMNS))
-            searched = (*usable, *(size for size in SPLIT_COLUMNS if size <= whole))
-            return Slot(name, valid, EnumFragment(searched), usable[-1])
+            return column_slot(name, choices, whole)
         return Slot(name, slot.valid, EnumFragment(usable), usable[-1])
 
     @override
@@ -308,10 +301,6 @@ class WarpRoleRules(ConfigConditions):
         filling = wave_seeds(kernel, self._plan)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
         return "warp roles", [*fitting, *self._tiles(kernel)]
-
-    def do_waves_pay(self, kernel: TargetedKernel) -> bool:
-        """Whether tiles of this form fill waves that others do not."""
-        return do_waves_pay(kernel, self._plan)
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.

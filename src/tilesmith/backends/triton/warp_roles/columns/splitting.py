@@ -8,9 +8,10 @@ before: a part begins inside of the tile, and ends where the tile's axis does.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 
+from tilesmith.backends.triton.warp_roles.emitter import Part, Parts
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
 from tilesmith.ir.function import Block, Function
@@ -29,21 +30,6 @@ _BY_COLUMN = (Elementwise, Cast, Mask, Full, TileIndex, Load, Store, Broadcast, 
 """Ops of which a column's result needs no other column; products are looked at one by one."""
 MOST_IN_PART = {1: 256, 2: 256, 3: 128}
 """Columns of a matrix instruction, by number of groups: three have too few registers for more."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some columns of a tile: a block of their own."""
-
-    block: str
-    size: int
-    offset: int
-    begin: Value
-    """The first column."""
-
-
-Parts = Mapping[str, tuple[Part, ...]]
-"""By the block that they are parts of."""
 
 
 def part_sizes(columns: int, groups: int = 2) -> tuple[int, ...]:

@@ -8,10 +8,10 @@ nine tiles for each, but for the first microseconds of a launch that it leaves o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilesmith.backends.triton.heuristics.matmul import multiply_adds, plain_tile
+from tilesmith.backends.triton.heuristics.matmul import multiply_adds, problem_of
 from tilesmith.backends.triton.heuristics.measured.tiles import LEAST_AREA, LEAST_WORK, is_busy
 from tilesmith.backends.triton.heuristics.measured.tiles import SECTOR_BYTES as SECTOR
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
@@ -20,6 +20,8 @@ from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS, WARPS_PER_
 from tilesmith.ir.ops.memory import Load
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel, Values
+from tilesmith.schedule.space.fragments import EnumFragment
+from tilesmith.schedule.space.slots import Slot
 
 NS_PER_CYCLE = 0.62
 """Of a multiprocessor's matrix units."""
@@ -35,6 +37,7 @@ PAIRED = 0.65
 """Of the modelled time that small tiles take: two programs share a multiprocessor."""
 LEAST_GAIN = 1.04
 """Over tiles of powers of two; where both have the same waves, so they have the same times."""
+SPLIT_COLUMNS = (96, 144, 160, 192, 320, 384)
 GROUPING = 4
 STEP = 64
 
@@ -86,6 +89,13 @@ _TILES = (
 )
 
 
+def column_slot(name: str, choices: Sequence[int], whole: int) -> Slot:
+    """Columns of a tile: powers of two, and sums of them that pay; no more than there are."""
+    valid = (*choices, *SPLIT_COLUMNS)
+    searched = EnumFragment(tuple(size for size in valid if size <= whole))
+    return Slot(name, EnumFragment(valid), searched, min(choices[-1], whole))
+
+
 def wave_seeds(kernel: TargetedKernel, plan: RolePlan) -> list[RoleSeed]:
     """Tiles of a product alone, the fastest first; nothing for other kernels."""
     fact = _find_product(kernel, plan)
@@ -116,7 +126,7 @@ def do_waves_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
         return False
     if any(_is_matrix(op) for op in (*plan.before, *plan.after) if isinstance(op, Load)):
         return False
-    plain = _Tile(*plain_tile(kernel, fact))
+    plain = _Tile(*problem_of(kernel, fact).best_tile())
     least = min(_time(kernel, fact, tile) for tile in _TILES)
     share = PAIRED if plain.rows * plain.columns <= LEAST_AREA else 1.0
     return share * _time(kernel, fact, plain) >= LEAST_GAIN * least
