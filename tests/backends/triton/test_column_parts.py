@@ -133,3 +133,44 @@ def test_indices_of_columns_are_those_of_the_part():
     columns = torch.arange(200)
     exact = (x.double() @ y.double()) * (columns + columns // 96 * 96)
     check_against(found, exact, reduction_length=32)
+
+
+def default(size, kernel=matmul, extra=()):
+    m, k, n = size
+    args = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((m, k), (k, n))]
+    bound = kernel.bind(kernel.normalize_args(*args, *extra), target="cuda:90")
+    return bound.config_spec.default_config()
+
+
+@pytest.mark.parametrize(
+    ("size", "blocks", "pid"),
+    [
+        ((1536, 1536, 1536), [128, 144, 64], "flat"),
+        ((4000, 3000, 5000), [128, 320, 64], "flat"),
+        ((20120, 512, 1536), [192, 128, 64], "persistent_interleaved"),
+        ((3072, 3072, 3072), [192, 128, 64], "persistent_interleaved"),
+        ((5120, 5120, 5120), [128, 320, 64], "flat"),
+        # The second operand's rows begin between sectors: fewer of them for each result.
+        ((15000, 800, 1000), [256, 128, 64], "persistent_interleaved"),
+    ],
+)
+def test_defaults_fill_waves(size, blocks, pid):
+    config = default(size)
+    assert config["structure"] == "warp_roles"
+    assert (config["block_sizes"], config["pid_type"]) == (blocks, pid)
+
+
+@pytest.mark.parametrize(
+    "size", [(512, 512, 512), (1024, 1024, 4096), (1792, 1792, 1792), (4096, 4096, 4096)]
+)
+def test_products_that_fill_their_waves_stay_as_they_are(size):
+    assert "structure" not in default(size)
+
+
+def test_long_functions_and_loaded_matrices_keep_the_other_form():
+    def gelu(acc, tile):
+        return torch.nn.functional.gelu(acc)
+
+    other = torch.empty(1536, 1536, dtype=torch.bfloat16, device="meta")
+    assert "structure" not in default((1536, 1536, 1536), extra=(gelu,))
+    assert "structure" not in default((1536, 1536, 1536), extra=(lambda a, t: a + other[t],))

@@ -61,5 +61,5 @@ class RoleOffers(ConfigConditions):
         if chained is None:
             plan = plan_roles(kernel.outline.function)
             return isinstance(plan, RolePlan) and do_waves_pay(kernel, plan)
-        rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROWS)
+        rows = chained.scores.m.extent_or(LEAST_ROWS)
         return rows >= LEAST_ROWS and not has_short_sequences(kernel)

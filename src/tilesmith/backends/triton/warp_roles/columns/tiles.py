@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds, problem_of
-from tilesmith.backends.triton.heuristics.measured.tiles import LEAST_AREA, LEAST_WORK, is_busy
+from tilesmith.backends.triton.heuristics.measured.tiles import LEAST_AREA, LEAST_WORK
 from tilesmith.backends.triton.heuristics.measured.tiles import SECTOR_BYTES as SECTOR
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS, WARPS_PER_GROUP
 from tilesmith.ir.ops.memory import Load
 from tilesmith.schedule.facts.products import MatmulFact
+from tilesmith.schedule.facts.work import TRANSCENDENTAL
 from tilesmith.schedule.rules import TargetedKernel, Values
 from tilesmith.schedule.space.fragments import EnumFragment
 from tilesmith.schedule.space.slots import Slot
@@ -122,7 +123,9 @@ def wave_seeds(kernel: TargetedKernel, plan: RolePlan) -> list[RoleSeed]:
 def do_waves_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
     """Whether the best of these tiles is faster than the tile that the product has otherwise."""
     fact = _find_product(kernel, plan)
-    if fact is None or multiply_adds(fact) < LEAST_WORK or is_busy(kernel, fact):
+    # What takes long after the sums was not timed so.
+    has_functions = bool(kernel.facts.work.total(TRANSCENDENTAL))
+    if fact is None or multiply_adds(fact) < LEAST_WORK or has_functions:
         return False
     if any(_is_matrix(op) for op in (*plan.before, *plan.after) if isinstance(op, Load)):
         return False
