@@ -70,7 +70,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 97_830,
+    "lines in src": 97_802,
     "files in src": 549,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
