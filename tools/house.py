@@ -34,6 +34,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/early_loads",
     "tilesmith/frontend/functions/generator",
     "tilesmith/backends/triton/warp_roles",
+    "tilesmith/backends/triton/warp_roles/columns",
     "tilesmith/backends/triton/warp_roles/shortcuts",
     "tilesmith/analysis/converted_operands",
     "tilesmith/passes/converted_operands",

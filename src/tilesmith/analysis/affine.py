@@ -44,6 +44,11 @@ class AffineIndex:
         """The base without its order."""
         return frozenset(self.base)
 
+    @property
+    def where(self) -> tuple[frozenset[Term], int]:
+        """The first index."""
+        return self.terms, self.offset
+
 
 def find_affine(value: Value, definitions: Definitions) -> AffineIndex | None:
     """The affine form of an integer tile, if it has one."""

@@ -190,8 +190,9 @@ class _Recorder:
         self._stores.append((buffer.name, buffer.slot))
         return [("read", self._stores[-1], "written")], None
 
-    def _store_wait(self, _: Action) -> tuple[list[Op], None]:
-        places, self._stores = tuple(self._stores), []
+    def _store_wait(self, action: Action) -> tuple[list[Op], None]:
+        done = max(0, len(self._stores) - action.args[0])
+        places, self._stores = tuple(self._stores[:done]), self._stores[done:]
         return [("done", places)], None
 
 

@@ -236,7 +236,8 @@ def _grouping(kernel: TargetedKernel, problem: _Problem, bm: int, bn: int) -> in
     return 2 if rows > 1 and rows >= 3 * columns else 1
 
 
-def _problem(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
+def problem_of(kernel: TargetedKernel, fact: MatmulFact) -> _Problem:
+    """A product with its extents on a target."""
     stepped = {block for loop in kernel.outline.loops for block in loop.blocks}
     return _Problem(
         fact=fact,
@@ -261,7 +262,7 @@ def matmul_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     facts = kernel.facts.matmuls
     if not facts:
         return []
-    problem = _problem(kernel, main_product(facts))
+    problem = problem_of(kernel, main_product(facts))
     words = measured.word_seeds(kernel, problem.fact)
     bm, bn = problem.best_tile()
     best = _seed(kernel, problem, bm, bn)

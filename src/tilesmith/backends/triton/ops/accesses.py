@@ -150,11 +150,12 @@ def _ends_with_tensor(emitter: Emitter, affine: AffineIndex, size: Extent) -> bo
     """Whether the lanes past the end of the tile are exactly those past the end of the tensor."""
     assert affine.dim is not None
     axis = emitter.scope.axis_of(affine.dim) if len(affine.dim.factors) == 1 else None
-    if axis is None or affine.offset:
+    if axis is None:
         return False
     if axis.start_value is None:
-        return not affine.base and affine.dim == Dim.of(size)
-    if affine.base != ((axis.start_value, 1),) or axis.end_value is None:
+        return not affine.base and not affine.offset and affine.dim == Dim.of(size)
+    first = find_affine(axis.start_value, emitter.uses.defining)
+    if first is None or axis.end_value is None or affine.where != first.where:
         return False
     bounds = (axis.start_value, axis.end_value)
     return _is_size(emitter, axis.end_value, size) or _is_cut_at(emitter, axis.dim, bounds, size)

@@ -69,11 +69,16 @@ class CopiedTile:
 
     def position(self, group: str) -> str:
         """The first index along each axis, as the copy engine takes it."""
+        return self.piece_position(group, 0)
+
+    def piece_position(self, group: str, further: int) -> str:
+        """The same, so much further along rows."""
         before = Expr(f"{group} * {ROWS}")
         starts = [
             axis.start + before if axis.dim == self.rows else axis.start
             for axis in self.descriptor.axes
         ]
+        starts[-1] = starts[-1] + further
         return f"[{', '.join(map(str, starts))}]"
 
     def view(self, buffer: str, *, is_turned: bool = False) -> str:
@@ -95,24 +100,28 @@ def shared_layout(block: tuple[int, ...], dtype: DType) -> str:
 
 
 def find_copy(
-    emitter: RoleEmitter, op: Load | Store, *, is_whole: bool = False
+    emitter: RoleEmitter, op: Load | Store, *, is_whole: bool = False, parts: int = 1
 ) -> CopiedTile | None:
     """How the copy engine moves what an access touches; None where it cannot.
 
-    ``is_whole``: others see to lanes that the source leaves out.
+    ``is_whole``: others see to lanes that the source leaves out. With ``parts``, one of them.
     """
     shape: Shape = op.result.tile.shape if isinstance(op, Load) else op.value.tile.shape
     with emitter.whole_tiles(is_whole=is_whole):
         access = find_block_access(emitter, op.tensor, op.indices, shape)
-    descriptor = None if access is None else find_descriptor(emitter, access)
+    descriptor = None if access is None else find_descriptor(emitter, access, parts)
     is_wide = is_whole and any(index.tile.dtype.bits > 32 for index in op.indices)
     if access is None or descriptor is None or is_wide or (op.mask is not None and not is_whole):
         return None
     dims = tuple(axis.dim for axis in descriptor.axes)
-    block, dtype = emitter.schedule.physical_shape(dims), op.tensor.tensor.dtype
+    (*sides, row), dtype = emitter.schedule.physical_shape(dims), op.tensor.tensor.dtype
+    block = (*sides, row // parts)
     described = emitter.spelling.needs.descriptions
     for item in [item for item, name in described.items() if name == descriptor.name]:
-        described[replace(item, layout=shared_layout(block, dtype))] = described.pop(item)
+        name = described.pop(item)
+        # Another access may have such tiles of the same tensor.
+        name = described.setdefault(replace(item, layout=shared_layout(block, dtype)), name)
+        descriptor = replace(descriptor, name=name)
     return CopiedTile(dtype, descriptor, access, block, Dim.of(emitter.rows))
 
 

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.emission.axes import Axis, AxisScope
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.emission.spelling import Expr, Spelling, call
+from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix, call
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.backends.triton.warp_roles.layouts import Layout, without_axes
 from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
@@ -72,6 +72,21 @@ def in_gluon(text: str, triton_version: tuple[int, int]) -> str:
     return text
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some columns of a tile: a block of their own."""
+
+    block: str
+    size: int
+    offset: int
+    begin: Value
+    """The first column."""
+
+
+Parts = Mapping[str, tuple[Part, ...]]
+"""By the block that they are parts of."""
+
+
 @dataclass
 class _InlineAxis(Axis):
     """An axis whose indices are written at each use: every use may have its own layout."""
@@ -92,7 +107,23 @@ class _InlineAxis(Axis):
         return self.indices(spelling).infix("<", self.end)
 
 
-class _InlineScope(AxisScope):
+class InlineScope(AxisScope):
+    """The axes at the place being emitted, those of parts among them."""
+
+    parts: Parts
+
+    @override
+    @contextmanager
+    def binding(self, axes: dict[str, Axis]) -> Iterator[None]:
+        parts = {
+            part.block: _of_part(axes[block], part)
+            for block, found in self.parts.items()
+            for part in found
+            if block in axes
+        }
+        with super().binding({**axes, **parts}):
+            yield
+
     @override
     def is_partial(self, dim: Dim) -> bool:
         return not self.has_narrow_starts and super().is_partial(dim)
@@ -104,17 +135,16 @@ class _InlineScope(AxisScope):
 
 
 def _inline(axis: Axis, offset: str) -> _InlineAxis:
-    return _InlineAxis(
-        axis.dim,
-        axis.suffix,
-        axis.start,
-        axis.end,
-        axis.is_partial,
-        axis.place,
-        axis.moment,
-        axis.start_value,
-        axis.end_value,
-        offset=offset,
+    return _InlineAxis(**vars(axis), offset=offset)
+
+
+def _of_part(axis: Axis, part: Part) -> Axis:
+    return replace(
+        axis,
+        dim=Dim.of(part.block),
+        suffix=axis_suffix(part.block),
+        start=axis.start + part.offset,
+        start_value=part.begin,
     )
 
 
@@ -166,7 +196,8 @@ class RoleEmitter(Emitter):
         own = {**schedule.symbols, rows: num_rows // num_groups(schedule)}
         self.schedule = replace(schedule, symbols=own)
         self.spelling = _RowSpelling(function, self.schedule, rows, num_rows)
-        self.scope = _InlineScope(self.spelling, self.writer)
+        self.scope = InlineScope(self.spelling, self.writer)
+        self.scope.parts = {}
         self.scope.reserve_slices()
         # Tiles of indices and constants have no layout that they could keep in a variable.
         for op in walk_function(function):

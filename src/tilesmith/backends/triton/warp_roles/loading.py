@@ -40,8 +40,11 @@ class Shared:
     """Whether columns of scores stand for keys in another order."""
 
     def buffer(self, load: Load) -> str:
-        """The name of the buffers of a load."""
-        return f"{self.tiles[load].descriptor.name.removesuffix('_desc')}_tiles"
+        """The name of the buffers of a load; loads of several parts may have one descriptor."""
+        name = self.tiles[load].descriptor.name
+        alike = [other for other, tile in self.tiles.items() if tile.descriptor.name == name]
+        number = f"_{alike.index(load)}" if load is not alike[0] else ""
+        return f"{name.removesuffix('_desc')}_tiles{number}"
 
     def place(self, load: Load, ring: Ring, event: str, group: str) -> str:
         """The buffer of one event, of one group where each has its own."""

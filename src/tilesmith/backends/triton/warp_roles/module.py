@@ -11,17 +11,21 @@ from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import start_name
-from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.emitter import Rules
 from tilesmith.backends.triton.emission.spelling import Needs, device_name, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, split_columns
+from tilesmith.backends.triton.warp_roles.columns.stores import PIECE_FUNCTIONS, ResultStores
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
-from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, find_copy
+from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
+    Part,
+    Parts,
     RoleEmitter,
     in_gluon,
     num_groups,
@@ -39,9 +43,7 @@ from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_FUNCTIONS,
-    KEPT,
     REGISTERS,
-    SHARED_BYTES,
     WARPS_PER_GROUP,
 )
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
@@ -59,7 +61,10 @@ from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
-SHORTCUTS = {**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS}
+SHORTCUTS = {
+    **{**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS},
+    **{**CLEARING_FUNCTIONS, **PIECE_FUNCTIONS},
+}
 IMPORTS = """
 import torch
 import triton
@@ -84,7 +89,11 @@ def emit_roles(
     plan = plan_roles(function)
     if isinstance(plan, Refusal):
         raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
-    module = RoleModule(function, schedule, plan, rules, device_name(function), triton_version)
+    function, schedule, parts = split_columns(function, schedule, find_columns(plan))
+    plan = plan_roles(function)
+    assert isinstance(plan, RolePlan)
+    name = device_name(function)
+    module = RoleModule(function, schedule, plan, rules, name, triton_version, parts)
     text, needs = module.text, module.needs
     needs.parameters |= {parameter.value for parameter in function.parameters}
     return text, needs, {"num_warps": WARPS_PER_GROUP, "maxnreg": REGISTERS[module.groups][0]}
@@ -100,6 +109,7 @@ class RoleModule:
     rules: Rules
     name: str
     triton_version: tuple[int, int]
+    parts: Parts = field(default_factory=dict[str, tuple[Part, ...]])
     needs: Needs = field(default_factory=Needs)
 
     def __post_init__(self) -> None:
@@ -135,6 +145,7 @@ class RoleModule:
         rules: Rules = {**self.rules, Store: self._stores.emit}
         made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
         made.long_last = self.plan.long_last
+        made.scope.parts = self.parts
         if self.buffers.has_key_order:
             made.lane_orders[self.plan.loop.blocks[0]] = in_key_order
         return made
@@ -159,6 +170,8 @@ class RoleModule:
             if self.plan.kept:
                 emitter.writer.line("piece = 0")
             emit_body(emitter)
+            if self._stores.is_pending:
+                emitter.writer.line("tma.store_wait(0)")
         return emitter.writer.text()
 
     def _emit_loads(self, emitter: RoleEmitter) -> None:
@@ -230,8 +243,8 @@ class RoleModule:
                 for load in ring.loads:
                     count, tile = self.buffers.count(load, ring), self.buffers.tiles[load]
                     self._allocate(writer, shared.buffer(load), count, tile)
-            for name, tile in self._stores.staged.items():
-                self._allocate(writer, name, self.groups, tile)
+            for name, staged in self._stores.staged.items():
+                self._allocate(writer, name, self.groups * staged.slots, staged.tile)
             for ring in shared.rings.values():
                 writer.line(f"{ring.full} = _barriers({ring.length}, 1)")
                 writer.line(f"{ring.empty} = _barriers({ring.length}, GROUPS)")
@@ -275,50 +288,7 @@ class RoleModule:
             if isinstance(layout, ProductLayout):
                 writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
         for name in self.needs.helpers:
-            known = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS, **SHORTCUTS, **CLEARING_FUNCTIONS}
+            known = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS, **SHORTCUTS}
             text = known[name].rstrip()
             writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
-
-
-class ResultStores:
-    """How groups store results: through shared memory and the copy engine where there is room."""
-
-    def __init__(self, module: RoleModule) -> None:
-        self._module = module
-        self.staged: dict[str, CopiedTile] = {}
-        """Buffers that results are stored through, by name."""
-
-    def emit(self, emitter: Emitter, op: Store) -> None:
-        """Through shared memory and the copy engine where there is room, else by each thread."""
-        assert isinstance(emitter, RoleEmitter)
-        is_matrix = sum(not dim.is_one for dim in op.value.tile.shape) > 1
-        tile = find_copy(emitter, op) if is_matrix else None
-        buffer = None if tile is None else self._find_buffer(tile)
-        if tile is None or buffer is None:
-            self._module.rules[Store](emitter, op)
-            return
-        writer = emitter.writer
-        value = emitter.in_layout(op.value, self._module.layouts.get(op.value))
-        writer.statement(f"{tile.view(buffer)}.store", [str(value)])
-        # The copy engine reads memory by another way than threads write it.
-        writer.line("fence_async_shared()")
-        arguments = [tile.descriptor.name, tile.position(GROUP), buffer]
-        writer.statement("tma.async_copy_shared_to_global", arguments)
-        writer.line("tma.store_wait(0)")
-
-    def _find_buffer(self, tile: CopiedTile) -> str | None:
-        """A kept tile that is done with, or a buffer of its own."""
-        shared = self._module.shared
-        kept = shared.rings.get(KEPT)
-        for load in kept.loads if kept is not None else ():
-            other = self._module.buffers.tiles[load]
-            is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
-            if kept is not None and is_alike and other.has_group_rows:
-                return shared.place(load, kept, "piece", GROUP)
-        needed = self._module.buffers.num_bytes + self._module.groups * tile.num_bytes
-        if needed > SHARED_BYTES or not tile.has_group_rows:
-            return None
-        name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"
-        self.staged[name] = tile
-        return f"{name}.index({GROUP if self._module.groups > 1 else 0})"

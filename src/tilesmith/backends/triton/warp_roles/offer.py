@@ -6,8 +6,9 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics.loops.seeds import has_short_sequences
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.columns.tiles import do_waves_pay
 from tilesmith.backends.triton.warp_roles.copies import fits_form
-from tilesmith.backends.triton.warp_roles.plan import plan_roles
+from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
@@ -53,9 +54,12 @@ class RoleOffers(ConfigConditions):
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
-        """Products alone are as fast without roles, and few rows fill no group."""
+        """Products alone need tiles that fill waves to be faster, and few rows fill no group."""
         if name != FORM:
             return super().may_be_first_form(name, kernel)
         chained = kernel.facts.attention
-        rows = 0 if chained is None else chained.scores.m.extent_or(LEAST_ROWS)
+        if chained is None:
+            plan = plan_roles(kernel.outline.function)
+            return isinstance(plan, RolePlan) and do_waves_pay(kernel, plan)
+        rows = chained.scores.m.extent_or(LEAST_ROWS)
         return rows >= LEAST_ROWS and not has_short_sequences(kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product as combinations
 from math import prod
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 from typing_extensions import override
 
 from tilesmith.backends.triton.space.conditions import ConfigConditions
+from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns
+from tilesmith.backends.triton.warp_roles.columns.tiles import RoleSeed, column_slot, wave_seeds
 from tilesmith.backends.triton.warp_roles.copies import whole_steps
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
@@ -143,30 +145,6 @@ class RoleModel(KernelModel):
         return sum(sum(found.values()) for found in counts)
 
 
-@dataclass(frozen=True)
-class RoleSeed:
-    """One choice of tiles, groups and stages, and the order of programs."""
-
-    blocks: Mapping[str, int]
-    groups: int
-    stages: int
-    order: tuple[int, ...]
-    grouping: int = 1
-    is_persistent: bool = True
-
-    def values(self, kernel: TargetedKernel) -> Values:
-        """The keys of a Config."""
-        entries = kernel.entries
-        return {
-            "block_sizes": [self.blocks.get(name, 1) for name in entries.blocks],
-            "num_warps": self.groups * WARPS_PER_GROUP,
-            "num_stages": self.stages,
-            "loop_orders": [list(self.order) for _ in entries.ordered[:1]],
-            "l2_groupings": [self.grouping for _ in entries.grouped[:1]],
-            "pid_type": "persistent_interleaved" if self.is_persistent else "flat",
-        }
-
-
 class WarpRoleRules(ConfigConditions):
     """Rules for one kernel, whose plan is known."""
 
@@ -212,6 +190,8 @@ class WarpRoleRules(ConfigConditions):
         choices = [size for size in (16, 32, 64, 128, 256) if kernel.minimum(name) <= size]
         whole = max(choices[0], kernel.whole(name))
         usable = tuple(size for size in choices if size <= whole)
+        if name == find_columns(self._plan):
+            return column_slot(name, choices, whole)
         return Slot(name, slot.valid, EnumFragment(usable), usable[-1])
 
     @override
@@ -317,7 +297,10 @@ class WarpRoleRules(ConfigConditions):
 
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
-        return "warp roles", list(self._tiles(kernel))
+        model = self.model(kernel)
+        filling = wave_seeds(kernel, self._plan)
+        fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
+        return "warp roles", [*fitting, *self._tiles(kernel)]
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.

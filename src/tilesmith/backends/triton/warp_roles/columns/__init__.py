@@ -1,0 +1,1 @@
+"""Tiles whose columns are no power of two, computed in parts that are."""
