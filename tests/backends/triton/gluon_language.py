@@ -150,6 +150,8 @@ def _inline_asm(
         return _largest_of_pairs(text, args, dtype)
     if text.startswith("rcp."):
         return 1 / args[0]
+    if "testp.finite" in text:
+        return args[0] / args[1]
     if "copysign" in text:
         above, below, signed = args
         return (above / below).clamp(max=1.0).copysign(signed)

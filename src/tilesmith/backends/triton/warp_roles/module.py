@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import start_name
-from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.emitter import Rules
 from tilesmith.backends.triton.emission.spelling import Needs, device_name, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
-from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, find_copy
+from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
@@ -26,6 +27,12 @@ from tilesmith.backends.triton.warp_roles.emitter import (
     in_gluon,
     num_groups,
 )
+from tilesmith.backends.triton.warp_roles.endings.quotients import (
+    QUOTIENT_FUNCTIONS,
+    guard_quotients,
+)
+from tilesmith.backends.triton.warp_roles.endings.rounds import ROUND_FUNCTIONS, go_back
+from tilesmith.backends.triton.warp_roles.endings.stores import ResultStores
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
 from tilesmith.backends.triton.warp_roles.loading import (
@@ -39,9 +46,7 @@ from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_FUNCTIONS,
-    KEPT,
     REGISTERS,
-    SHARED_BYTES,
     WARPS_PER_GROUP,
 )
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
@@ -59,7 +64,10 @@ from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
-SHORTCUTS = {**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS}
+SHORTCUTS = {
+    **{**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS},
+    **{**QUOTIENT_FUNCTIONS, **ROUND_FUNCTIONS},
+}
 IMPORTS = """
 import torch
 import triton
@@ -106,7 +114,7 @@ class RoleModule:
         self.groups = num_groups(self.schedule)
         self.order = find_order(self.plan)
         self.buffers = Buffers(self.plan, self.schedule, self.groups)
-        self._stores = ResultStores(self)
+        self._stores = ResultStores(self.buffers, lambda: self.shared, self.rules[Store])
 
     @property
     def text(self) -> str:
@@ -118,6 +126,7 @@ class RoleModule:
         steps = self._make_steps()
         parts += [self._function(step.name, step.parameters, step.emit()) for step in steps]
         computed = self._role(worker, self._compute_role(worker, steps).emit)
+        computed += "".join(f"    {words}\n" for words in self._stores.last_words)
         for emitter in (loader, worker, *(step.emitter for step in steps)):
             self._take(emitter.spelling.needs)
         resources = [*self._constexprs, *self.needs.descriptions.values(), *self._resource_names]
@@ -135,6 +144,9 @@ class RoleModule:
         rules: Rules = {**self.rules, Store: self._stores.emit}
         made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
         made.long_last = self.plan.long_last
+        if self.plan.is_uneven and self.plan.branch is None:
+            made.renumber = partial(go_back, made)
+        guard_quotients(made, self.plan.after)
         if self.buffers.has_key_order:
             made.lane_orders[self.plan.loop.blocks[0]] = in_key_order
         return made
@@ -279,46 +291,3 @@ class RoleModule:
             text = known[name].rstrip()
             writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
-
-
-class ResultStores:
-    """How groups store results: through shared memory and the copy engine where there is room."""
-
-    def __init__(self, module: RoleModule) -> None:
-        self._module = module
-        self.staged: dict[str, CopiedTile] = {}
-        """Buffers that results are stored through, by name."""
-
-    def emit(self, emitter: Emitter, op: Store) -> None:
-        """Through shared memory and the copy engine where there is room, else by each thread."""
-        assert isinstance(emitter, RoleEmitter)
-        is_matrix = sum(not dim.is_one for dim in op.value.tile.shape) > 1
-        tile = find_copy(emitter, op) if is_matrix else None
-        buffer = None if tile is None else self._find_buffer(tile)
-        if tile is None or buffer is None:
-            self._module.rules[Store](emitter, op)
-            return
-        writer = emitter.writer
-        value = emitter.in_layout(op.value, self._module.layouts.get(op.value))
-        writer.statement(f"{tile.view(buffer)}.store", [str(value)])
-        # The copy engine reads memory by another way than threads write it.
-        writer.line("fence_async_shared()")
-        arguments = [tile.descriptor.name, tile.position(GROUP), buffer]
-        writer.statement("tma.async_copy_shared_to_global", arguments)
-        writer.line("tma.store_wait(0)")
-
-    def _find_buffer(self, tile: CopiedTile) -> str | None:
-        """A kept tile that is done with, or a buffer of its own."""
-        shared = self._module.shared
-        kept = shared.rings.get(KEPT)
-        for load in kept.loads if kept is not None else ():
-            other = self._module.buffers.tiles[load]
-            is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
-            if kept is not None and is_alike and other.has_group_rows:
-                return shared.place(load, kept, "piece", GROUP)
-        needed = self._module.buffers.num_bytes + self._module.groups * tile.num_bytes
-        if needed > SHARED_BYTES or not tile.has_group_rows:
-            return None
-        name = f"{tile.descriptor.name.removesuffix('_desc')}_staged"
-        self.staged[name] = tile
-        return f"{name}.index({GROUP if self._module.groups > 1 else 0})"
