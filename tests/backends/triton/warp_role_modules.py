@@ -15,7 +15,7 @@ from examples.attention import attention, causal_attention
 from examples.attention_backward import key_value_gradients, query_gradients
 from examples.matmul import matmul
 from tilesmith.backends.triton.warp_roles import copies, rules
-from tilesmith.backends.triton.warp_roles.endings import stores
+from tilesmith.backends.triton.warp_roles.edges import stores
 
 SMALL = 16
 """The smallest side of a product, where its size does not matter."""

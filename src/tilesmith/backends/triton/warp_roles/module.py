@@ -20,6 +20,12 @@ from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart,
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile
+from tilesmith.backends.triton.warp_roles.edges.quotients import (
+    QUOTIENT_FUNCTIONS,
+    guard_quotients,
+)
+from tilesmith.backends.triton.warp_roles.edges.rounds import ROUND_FUNCTIONS, go_back
+from tilesmith.backends.triton.warp_roles.edges.stores import ResultStores
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
@@ -27,12 +33,6 @@ from tilesmith.backends.triton.warp_roles.emitter import (
     in_gluon,
     num_groups,
 )
-from tilesmith.backends.triton.warp_roles.endings.quotients import (
-    QUOTIENT_FUNCTIONS,
-    guard_quotients,
-)
-from tilesmith.backends.triton.warp_roles.endings.rounds import ROUND_FUNCTIONS, go_back
-from tilesmith.backends.triton.warp_roles.endings.stores import ResultStores
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
 from tilesmith.backends.triton.warp_roles.loading import (

@@ -12,6 +12,12 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.copies import whole_steps
+from tilesmith.backends.triton.warp_roles.edges.operands import (
+    GROUP_REGISTERS,
+    OTHER_REGISTERS,
+    THREADS,
+    tiles_in_registers,
+)
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
@@ -26,7 +32,6 @@ from tilesmith.backends.triton.warp_roles.protocol import (
 )
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Shape
 from tilesmith.schedule.facts.work import ELEMENTWISE, REDUCTION, TRANSCENDENTAL
 from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
 from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel, Values
@@ -40,15 +45,10 @@ FORM = "warp_roles"
 GROUPINGS = (1, 2, 4, 8, 16, 32)
 NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
-GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
-"""Of a thread that computes, by number of groups."""
 SHARED_CACHE = 1 << 25
 """Bytes of tensors that programs running at the same time may use without losing them again."""
-OTHER_REGISTERS = 30
-"""For addresses, masks and values of rows."""
 STAGGERED_REGISTERS = 16
 """The same where a turn has two parts: each needs only what is not counted for the other."""
-THREADS = 32 * WARPS_PER_GROUP
 PRODUCT_SHARE = 0.95
 """Of the matrix units' rate that products reach with others' work between them."""
 UNHIDDEN = 0.15
@@ -83,21 +83,8 @@ class RoleModel(KernelModel):
 
     def _held(self, sizes: TileSizes, groups: int) -> Iterator[int]:
         """Registers of a thread for each tile that lives through a turn."""
-
-        def registers(shape: Shape, bits: int = 32) -> int:
-            return sizes.numel(shape) * bits // 32 // (groups * THREADS)
-
-        for product in self._plan.products:
-            yield registers(product.dot.result.tile.shape)
-        # In a turn of two parts, operands of the second take the place of what they are made of.
-        held = self._plan.late if self._order is None else self._order.first_sums
-        for product in held:
-            if product.lhs is None:
-                tile = product.dot.lhs.tile
-                yield registers(tile.shape, tile.dtype.bits)
-        for op in self._plan.between:
-            if isinstance(op, Load):
-                yield registers(op.result.tile.shape, op.result.tile.dtype.bits)
+        for shape, bits in tiles_in_registers(self._plan):
+            yield sizes.numel(shape) * bits // 32 // (groups * THREADS)
 
     def _shared_bytes(self, stages: int, sizes: TileSizes) -> int:
         """Of all rings; those of deferred products are shorter where there is no room."""

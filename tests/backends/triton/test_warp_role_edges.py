@@ -1,4 +1,4 @@
-"""The end of a tile: quotients by way of a reciprocal, stores that nobody waits for, rounds."""
+"""Beginnings and ends of tiles: quotients by a reciprocal, stores nobody waits for, rounds."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def test_programs_that_walk_tiles_do_not_wait_for_stores():
 def test_the_last_of_two_results_gets_the_buffer():
     tile, row = torch.zeros(2, 256, 64).bfloat16(), torch.zeros(2, 256)
     args = (tile, tile, tile, tile, row, row, False)
-    text = emit(
-        key_value_gradients, args, block_sizes=[1, 128, 64], num_warps=8, pid_type=LOOPED
-    )
+    text = emit(key_value_gradients, args, block_sizes=[1, 128, 64], num_warps=8, pid_type=LOOPED)
     assert "grad_v_staged.index(group)" in text
     assert "grad_k_staged" not in text
 
