@@ -32,6 +32,7 @@ MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
+    "tilesmith/backends/triton/warp_roles/edges",
     "tilesmith/backends/triton/warp_roles/shortcuts",
     "tilesmith/backends/triton/heuristics/loops",
     "tilesmith/backends/triton/heuristics/measured",

@@ -25,15 +25,34 @@ def lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
+@tilesmith.kernel(static_shapes=True)
+def shares(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Products as shares of the largest one of each row."""
+    out = torch.empty([x.size(0), y.size(1)], dtype=torch.float32, device=x.device)
+    for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
+        acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, tile_n])
+        out[tile_m, tile_n] = acc / acc.amax(-1)[:, None]
+    return out
+
+
 def test_rows_are_divided_by_way_of_a_reciprocal():
-    tile = torch.zeros(2, 128, 64)
+    tile = torch.randn(2, 128, 64)
+    x, y = tile[0].bfloat16(), tile[1, :64].bfloat16()
+    text = emit(shares, (x, y), block_sizes=[128, 64, 64], num_warps=8)
+    assert "_divide(" in text
+    assert "div_rn" not in text
+    product = x.double() @ y.double()
+    wanted = product / product.amax(-1)[:, None]
+    check(Simulation(text)["shares"](x, y), wanted, 64)
+    # Where bits are lost before or after it, the product is enough.
     narrow = [x.to(FP8) for x in (tile, tile, tile.mT.contiguous())]
-    exact = emit(fp8_attention, narrow, block_sizes=[128, 64], num_warps=8)
-    assert "_divide(" in exact
-    assert "div_rn" not in exact
+    coarse = emit(fp8_attention, narrow, block_sizes=[128, 64], num_warps=8)
     rounded = emit(attention, (tile.bfloat16(),) * 3, block_sizes=[1, 128, 64], num_warps=8)
-    assert "div = acc * _inverse(" in rounded
-    assert "def _divide" not in rounded
+    for text in (coarse, rounded):
+        assert "div = acc * _inverse(" in text
+        assert "def _divide" not in text
 
 
 @tilesmith.kernel(static_shapes=True)
@@ -82,6 +101,23 @@ def test_quotients_that_are_not_finite_are_those_of_a_division():
     left = fused(fused(-near, by, x), inverse, near)
     found = torch.where(left.isfinite(), left, near)
     assert torch.equal(found.nan_to_num(7.0), (x / by).nan_to_num(7.0))
+
+
+def test_queries_stay_in_registers_where_there_are_enough():
+    def names_operand(kernel, head_dim, dtype=torch.bfloat16):
+        tile = torch.empty(8, 1024, head_dim, dtype=dtype, device="meta")
+        args = (tile, tile, tile.mT.contiguous() if dtype == FP8 else tile)
+        bound = kernel.bind(kernel.normalize_args(*args), target="cuda:90")
+        return "q_operand" in bound.to_triton_code(bound.default_config(), target="cuda:90")
+
+    assert names_operand(attention, 128)
+    # Two loops, with masks and without, have none left; nor have wide heads and three groups.
+    assert not names_operand(causal_attention, 128)
+    assert not names_operand(attention, 256)
+    assert not names_operand(attention, 64)
+    assert names_operand(fp8_attention, 64, FP8)
+    assert names_operand(fp8_attention, 128, FP8)
+    assert not names_operand(fp8_attention, 256, FP8)
 
 
 def test_programs_that_walk_tiles_do_not_wait_for_stores():

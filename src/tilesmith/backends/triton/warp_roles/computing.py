@@ -218,6 +218,7 @@ class ComputeRole:
         self._start_carried()
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].wait_full("piece"))
+        if self._step is not None and not self._step.segments:
             self._products.held = hold_operands(emitter, shared, self._products.view)
         emitter.writer.origin(plan.loop.loc)
         self._emit_loop()

@@ -146,7 +146,7 @@ class RoleModule:
         made.long_last = self.plan.long_last
         if self.plan.is_uneven and self.plan.branch is None:
             made.renumber = partial(go_back, made)
-        guard_quotients(made, self.plan.after)
+        guard_quotients(made, self.plan)
         if self.buffers.has_key_order:
             made.lane_orders[self.plan.loop.blocks[0]] = in_key_order
         return made

@@ -310,33 +310,41 @@ class WarpRoleRules(ConfigConditions):
         """Tiles that fit, those first that were fastest on an H200.
 
         Wide steps of the loop beat many stages; a third group pays where accumulators are narrow
-        and all tiles have the same length. Programs walk several wide tiles of one length where
-        the next one's kept operands fit beside those of this one, and narrow ones of several.
+        and all tiles have the same length. Programs walk tiles where the next one's kept operands
+        fit beside those of this one; where turns have two parts, if all tiles have one length, or
+        all turns of wide ones share a loop.
         """
         is_narrow = all(_columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
         groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
-        depths = (2, 3, 5, 1) if is_even != is_narrow else (3, 2, 5, 1)
+        depths = (3, 2, 5, 1) if is_even and is_narrow else (2, 3, 5, 1)
         depths = (2, 3) if is_staggered else depths
         model = self.model(kernel)
+        may_walk = is_even or (not is_narrow and bool(find_vectors(self._plan)))
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
-        ways = (True, False) if is_staggered and is_even else (False,)
+        ways = (True, False) if is_staggered and may_walk else (False,)
         # Clearing the rest of a wide tile takes registers that a group does not have.
         steps = (128, 64, 32)[bool(self._plan.cleared) :]
         for is_looped, size, number, stages in combinations(ways, steps, groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
-            seed = RoleSeed(
-                blocks, number, stages, _order(kernel, self._plan), _grouping(kernel, self._plan)
-            )
+            seed = RoleSeed(blocks, number, stages, _order(kernel, self._plan))
             use = model.resources(seed.values(kernel))
             if use.fits and is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
                 if has_room or not is_looped:
-                    does_walk = is_even != is_narrow or self._plan.branch is not None
-                    walks = is_looped or (not is_staggered and has_room and does_walk)
-                    yield replace(seed, is_persistent=walks)
+                    walks = is_looped or (not is_staggered and has_room)
+                    yield seed if walks else self._single(kernel, seed)
+
+    def _single(self, kernel: TargetedKernel, seed: RoleSeed) -> RoleSeed:
+        """The same for programs of one tile: heads side by side, where tiles differ in length."""
+        single = replace(seed, is_persistent=False)
+        if not self._plan.is_uneven or self._plan.branch is not None:
+            return single
+        (grid,) = kernel.outline.grids
+        order = tuple(range(len(grid.blocks)))
+        return replace(single, order=order, grouping=_grouping(kernel, self._plan))
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
@@ -354,20 +362,17 @@ def _columns(kernel: TargetedKernel, product: Product) -> int:
 
 
 def _order(kernel: TargetedKernel, plan: RolePlan) -> tuple[int, ...]:
-    """Tiles of rows of one head one after the other, unless they differ in length."""
+    """Tiles of rows of one head one after the other; of a sequence, its heads beside them."""
     (grid,) = kernel.outline.grids
     axes = list(range(len(grid.blocks)))
-    if plan.is_uneven:
-        # Tiles and heads of one sequence follow one another.
-        return tuple(axes if plan.branch is None else reversed(axes))
+    if plan.is_uneven and plan.branch is not None:
+        return tuple(reversed(axes))
     rows = grid.blocks.index(plan.rows)
     return (rows, *(axis for axis in axes if axis != rows))
 
 
 def _grouping(kernel: TargetedKernel, plan: RolePlan) -> int:
-    """Heads side by side, where their rows differ in length; few enough for the cache."""
-    if not plan.is_uneven or plan.branch is not None:
-        return 1
+    """Heads side by side; few enough for the cache."""
     traffic = kernel.facts.bytes or 0
     (grid,) = kernel.outline.grids
     axes = kernel.outline.axes_of(grid)

@@ -1,8 +1,8 @@
 """Kept operands in registers: a group reads its rows once for a tile instead of in every turn.
 
-Matrix units read operands from shared memory as fast as they compute with 128 columns only just:
-a product of 64 rows by 128 columns takes two parts of the right operand for one of the left. With
-8-bit operands they are done in half the time, and other groups read meanwhile.
+For 64 rows by 128 columns, matrix units read a third of all operands for the rows, and groups
+share what shared memory delivers: 1.495 instead of 1.582 ms for bf16 attention of 4x32x4096x128 on
+an H200. Two loops, with masks and without, have no registers left for that: 0.96 instead of 0.84.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
 OTHER_REGISTERS = 30
 """For addresses, masks and values of rows."""
 THREADS = 32 * WARPS_PER_GROUP
-WIDEST_BITS = 8
-"""Of numbers that are worth their registers."""
 
 
 def tiles_in_registers(plan: RolePlan) -> Iterator[tuple[Shape, int]]:
@@ -56,7 +54,7 @@ def find_held(plan: RolePlan, physical: Callable[[Dim], int], groups: int) -> li
     found: list[Product] = []
     for product in plan.early:
         tile = product.dot.lhs.tile
-        if product.lhs in plan.kept and tile.dtype.bits <= WIDEST_BITS:
+        if product.lhs in plan.kept:
             taken += count(tile.shape, tile.dtype.bits)
             found += [product] if taken <= GROUP_REGISTERS[groups] else []
     return found
