@@ -18,8 +18,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/quotients": (2, 62),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
-    "tilesmith/backends/triton/warp_roles": (18, 3_625),
-    "tilesmith/backends/triton/warp_roles/edges": (5, 310),
+    "tilesmith/backends/triton/warp_roles": (18, 3_610),
+    "tilesmith/backends/triton/warp_roles/edges": (4, 323),
     "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (2, 52),
@@ -70,8 +70,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 97_228,
-    "files in src": 545,
+    "lines in src": 97_489,
+    "files in src": 549,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

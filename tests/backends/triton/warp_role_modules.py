@@ -15,7 +15,7 @@ from examples.attention import attention, causal_attention
 from examples.attention_backward import key_value_gradients, query_gradients
 from examples.matmul import matmul
 from tilesmith.backends.triton.warp_roles import copies, rules
-from tilesmith.backends.triton.warp_roles.edges import stores
+from tilesmith.backends.triton.warp_roles.edges import walking
 
 SMALL = 16
 """The smallest side of a product, where its size does not matter."""
@@ -35,7 +35,7 @@ def any_stages(*, has_room: bool = True) -> Iterator[None]:
     with (
         mock.patch.object(rules, "is_compiled_rightly", return_value=True),
         mock.patch.object(copies, "SHARED_BYTES", room),
-        mock.patch.object(stores, "SHARED_BYTES", room),
+        mock.patch.object(walking, "SHARED_BYTES", room),
     ):
         yield
 

@@ -13,6 +13,7 @@ from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import emit_clearing
 from tilesmith.backends.triton.warp_roles.edges.operands import first_value, hold_operands
+from tilesmith.backends.triton.warp_roles.edges.quotients import guard_quotients
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.instructions import unpack_name
 from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
@@ -203,6 +204,7 @@ class ComputeRole:
         self._late = [p.dot.result for p in self._plan.late]
         packed = () if step is None else step.packed
         self._products = ProductEmission(emitter, shared, packed)
+        guard_quotients(emitter, shared.plan)
         if step is not None:
             # They come in variables, whatever the step makes them of.
             emitter.uses.inlined.difference_update(step.outputs)

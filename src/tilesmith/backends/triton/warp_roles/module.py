@@ -20,12 +20,12 @@ from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart,
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile
-from tilesmith.backends.triton.warp_roles.edges.quotients import (
-    QUOTIENT_FUNCTIONS,
-    guard_quotients,
+from tilesmith.backends.triton.warp_roles.edges.quotients import QUOTIENT_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.edges.walking import (
+    ROUND_FUNCTIONS,
+    ResultStores,
+    go_back,
 )
-from tilesmith.backends.triton.warp_roles.edges.rounds import ROUND_FUNCTIONS, go_back
-from tilesmith.backends.triton.warp_roles.edges.stores import ResultStores
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
@@ -146,7 +146,6 @@ class RoleModule:
         made.long_last = self.plan.long_last
         if self.plan.is_uneven and self.plan.branch is None:
             made.renumber = partial(go_back, made)
-        guard_quotients(made, self.plan)
         if self.buffers.has_key_order:
             made.lane_orders[self.plan.loop.blocks[0]] = in_key_order
         return made

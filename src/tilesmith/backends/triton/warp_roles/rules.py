@@ -18,6 +18,7 @@ from tilesmith.backends.triton.warp_roles.edges.operands import (
     THREADS,
     tiles_in_registers,
 )
+from tilesmith.backends.triton.warp_roles.edges.walking import GROUPINGS, head_grouping, tile_order
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
@@ -42,11 +43,8 @@ from tilesmith.targets import Target
 
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
-GROUPINGS = (1, 2, 4, 8, 16, 32)
 NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
-SHARED_CACHE = 1 << 25
-"""Bytes of tensors that programs running at the same time may use without losing them again."""
 STAGGERED_REGISTERS = 16
 """The same where a turn has two parts: each needs only what is not counted for the other."""
 PRODUCT_SHARE = 0.95
@@ -327,7 +325,7 @@ class WarpRoleRules(ConfigConditions):
         steps = (128, 64, 32)[bool(self._plan.cleared) :]
         for is_looped, size, number, stages in combinations(ways, steps, groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
-            seed = RoleSeed(blocks, number, stages, _order(kernel, self._plan))
+            seed = RoleSeed(blocks, number, stages, tile_order(kernel, self._plan))
             use = model.resources(seed.values(kernel))
             if use.fits and is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
@@ -344,7 +342,7 @@ class WarpRoleRules(ConfigConditions):
             return single
         (grid,) = kernel.outline.grids
         order = tuple(range(len(grid.blocks)))
-        return replace(single, order=order, grouping=_grouping(kernel, self._plan))
+        return replace(single, order=order, grouping=head_grouping(kernel, self._plan))
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
@@ -359,26 +357,6 @@ class WarpRoleRules(ConfigConditions):
 def _columns(kernel: TargetedKernel, product: Product) -> int:
     dim = product.dot.result.tile.shape[-1]
     return dim.constant or min(MOST_COLUMNS, kernel.whole(str(dim.symbol)))
-
-
-def _order(kernel: TargetedKernel, plan: RolePlan) -> tuple[int, ...]:
-    """Tiles of rows of one head one after the other; of a sequence, its heads beside them."""
-    (grid,) = kernel.outline.grids
-    axes = list(range(len(grid.blocks)))
-    if plan.is_uneven and plan.branch is not None:
-        return tuple(reversed(axes))
-    rows = grid.blocks.index(plan.rows)
-    return (rows, *(axis for axis in axes if axis != rows))
-
-
-def _grouping(kernel: TargetedKernel, plan: RolePlan) -> int:
-    """Heads side by side; few enough for the cache."""
-    traffic = kernel.facts.bytes or 0
-    (grid,) = kernel.outline.grids
-    axes = kernel.outline.axes_of(grid)
-    heads = prod(axis.extent or 1 for axis in axes if axis.block != plan.rows)
-    room = int(SHARED_CACHE * max(1, heads) // max(1, traffic))
-    return max(size for size in GROUPINGS if size <= max(1, room))
 
 
 def _largest_divisor(rows: int, size: int) -> int:
