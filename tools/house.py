@@ -35,6 +35,7 @@ NEW_ROOMS = (
     "tilesmith/frontend/functions/generator",
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/warp_roles/columns",
+    "tilesmith/backends/triton/warp_roles/edges",
     "tilesmith/backends/triton/warp_roles/shortcuts",
     "tilesmith/analysis/converted_operands",
     "tilesmith/passes/converted_operands",

@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (18, 3_673),
     "tilesmith/backends/triton/warp_roles/columns": (4, 600),
+    "tilesmith/backends/triton/warp_roles/edges": (4, 323),
     "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (2, 52),

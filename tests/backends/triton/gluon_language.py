@@ -148,8 +148,9 @@ def _inline_asm(
     is_pair = text.startswith(("max.NaN", "cvt.rn.bf16x2.f32 $0", "shl.b32 $0"))
     if is_pair and dtype is not torch.bfloat16:
         return _largest_of_pairs(text, args, dtype)
-    if text.startswith("rcp."):
-        return 1 / args[0]
+    if text.startswith("rcp.") or "testp.finite" in text:
+        above, below = (1.0, args[0]) if len(args) == 1 else args[:2]
+        return above / below
     if "copysign" in text:
         above, below, signed = args
         return (above / below).clamp(max=1.0).copysign(signed)

@@ -305,6 +305,7 @@ def test_products_are_not_taken_one_by_one(kernel, head_dim, is_causal, tmp_path
         (query_gradients, 128, False, 64, "persistent_interleaved"),
         (query_gradients, 128, True, 128, "flat"),
         (key_value_gradients, 128, False, 64, "persistent_interleaved"),
+        (key_value_gradients, 128, True, 64, "persistent_interleaved"),
         (key_value_gradients, 64, True, 128, "flat"),
         (key_gradients, 256, False, 64, "flat"),
     ],
@@ -317,5 +318,6 @@ def test_defaults_are_those_that_were_fastest(kernel, head_dim, is_causal, colum
     assert config["structure"] == "warp_roles"
     assert config["block_sizes"] == [1, 128, columns]
     assert (config["pid_type"], config["num_stages"]) == (pid, 2)
-    # Tiles of one length take the rows of a head in turn; others begin with the longest.
-    assert config["loop_orders"] == [[0, 1] if is_causal else [1, 0]]
+    # Walking programs take the rows of a head in turn; others begin with the longest of several.
+    is_flat = is_causal and pid == "flat"
+    assert config["loop_orders"] == [[0, 1] if is_flat else [1, 0]]

@@ -95,11 +95,14 @@ class _Shared:
         slots = len(self.names[self.barriers[buffer]].items)
         return self.groups > 1 and len(self.names[buffer].items) > slots
 
-    def tile_read(self, buffer: str, number: int) -> int:
-        """Which tile a group's product must find, of all products with that buffer."""
+    def tile_read(self, buffer: str, number: int, *, is_load: bool = False) -> int:
+        """Which tile a group's product must find, of all products with that buffer.
+
+        ``is_load``: threads read it, and a kept tile once for all turns.
+        """
         if buffer in self.reads:
             return self.reads[buffer][number]
-        if not self.barriers[buffer].startswith("kept"):
+        if is_load or not self.barriers[buffer].startswith("kept"):
             return number
         return [piece for piece, turns in enumerate(self.turns) for _ in range(turns)][number]
 
@@ -155,8 +158,8 @@ class _Recorder:
         self._products.append(places)
         return [("read", place, self._label(place[0])) for place in places], action.args[2]
 
-    def _label(self, buffer: str) -> Label:
-        tile = self._shared.tile_read(buffer, self._reads[buffer])
+    def _label(self, buffer: str, *, is_load: bool = False) -> Label:
+        tile = self._shared.tile_read(buffer, self._reads[buffer], is_load=is_load)
         self._reads[buffer] += 1
         return tile, self._number if self._shared.is_own(buffer) else -1
 
@@ -170,7 +173,8 @@ class _Recorder:
     def _load(self, action: Action) -> tuple[list[Op], torch.Tensor]:
         view = action.args[0]
         place = (view.buffer.name, view.buffer.slot)
-        return [("read", place, self._label(place[0])), ("done", (place,))], view.tile
+        label = self._label(place[0], is_load=True)
+        return [("read", place, label), ("done", (place,))], view.tile
 
     def _clear_rest(self, action: Action) -> tuple[list[Op], None]:
         """All groups write the same, so that others may read meanwhile."""

@@ -62,6 +62,8 @@ class Emitter:
         self.triton_version: tuple[int, int] = (3, 6)
         self.long_last: frozenset[str] = frozenset()
         """Blocks of the grid along which programs take longer and longer."""
+        self.renumber: Callable[[Expr, Expr, Expr], Expr] = lambda tile, tiles, programs: tile
+        """Which tile of all a program takes when it comes to a number, which so many walk to."""
         self.rounded_values = find_rounded_values(function)
         self._joined = find_joined_values(function, self.uses.defining)
 

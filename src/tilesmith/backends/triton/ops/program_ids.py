@@ -172,7 +172,7 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
     variable = Expr(emitter.spelling.names.fresh("tile_id"))
     header = call("tl.range", *bounds, *range_options(emitter.schedule.persistent_loop))
     with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
-        _emit_ranges(emitter, tiles, variable, ends)
+        _emit_ranges(emitter, tiles, emitter.renumber(variable, total, programs), ends)
 
 
 def num_programs(emitter: Emitter) -> Expr:

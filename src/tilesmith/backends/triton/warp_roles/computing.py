@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilesmith.backends.triton.emission.axes import start_name
-from tilesmith.backends.triton.emission.spelling import triton_dtype
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import emit_clearing
+from tilesmith.backends.triton.warp_roles.edges.operands import first_value, hold_operands
+from tilesmith.backends.triton.warp_roles.edges.quotients import guard_quotients
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.instructions import unpack_name
-from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout
+from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
 from tilesmith.backends.triton.warp_roles.loading import (
     Shared,
     emit_next,
@@ -49,13 +50,15 @@ class ProductEmission:
         self._line = emitter.writer.line
         self.names: dict[Value, str] = {}
         """Variables of what the loop carries, by the region's argument."""
+        self.held: dict[Product, str] = {}
+        """Kept operands that are in registers."""
 
     def _operands(self, product: Product, event: str) -> tuple[str, str]:
         """Both operands of a product, as the matrix units take them."""
         shared = self._shared
-        right = self._view(product.rhs, product.dot.rhs, event)
+        right = self.view(product.rhs, product.dot.rhs, event)
         if product.lhs is not None:
-            return self._view(product.lhs, product.dot.lhs, event), right
+            return self.held.get(product) or self.view(product.lhs, product.dot.lhs, event), right
         operand = product.dot.lhs
         width = 4 // operand.tile.dtype.itemsize
         layout = f"gl.DotOperandLayout(0, {shared.layouts[product.dot.result]}, {width})"
@@ -81,7 +84,7 @@ class ProductEmission:
         name = self._operand_name(product)
         return name if product.dot.lhs.tile.dtype.itemsize > 1 else f"{name}_packed"
 
-    def _view(self, load: Load, operand: Value, event: str) -> str:
+    def view(self, load: Load, operand: Value, event: str) -> str:
         """A copied tile as a product reads it, transposed where the source says so."""
         shared = self._shared
         ring = next(ring for ring in shared.rings.values() if load in ring.loads)
@@ -105,7 +108,7 @@ class ProductEmission:
         """Zeros past the end of the loop, in what products read of a turn that may be the last."""
         loads = [load for product in products for load in (product.lhs, product.rhs)]
         cleared = [load for load in dict.fromkeys(loads) if load in self._plan.cleared]
-        places = {load: self._view(load, load.result, event) for load in cleared}
+        places = {load: self.view(load, load.result, event) for load in cleared}
         emit_clearing(self._emitter, self._shared, places, conditions)
 
     def start_early(self, event: str, names: Sequence[str], last: Sequence[str]) -> None:
@@ -189,17 +192,6 @@ class ProductEmission:
             emitter.bind(load.result, name)
 
 
-def _first(emitter: RoleEmitter, value: Value, layout: Layout | None) -> str:
-    """What a carried value is before the first turn, where the loop keeps it."""
-    expr = emitter.expr(value)
-    if layout is None:
-        return str(emitter.exact(value))
-    if expr.is_untyped or not expr.shape:
-        shape, dtype = emitter.spelling.shape(value.tile.shape), triton_dtype(value.tile.dtype)
-        return f"gl.full({shape}, {expr}, {dtype}, {layout})"
-    return f"gl.set_auto_layout({emitter.exact(value)}, {layout})"
-
-
 class ComputeRole:
     """What a group of four warps runs for one tile."""
 
@@ -212,6 +204,7 @@ class ComputeRole:
         self._late = [p.dot.result for p in self._plan.late]
         packed = () if step is None else step.packed
         self._products = ProductEmission(emitter, shared, packed)
+        guard_quotients(emitter, shared.plan)
         if step is not None:
             # They come in variables, whatever the step makes them of.
             emitter.uses.inlined.difference_update(step.outputs)
@@ -227,6 +220,8 @@ class ComputeRole:
         self._start_carried()
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].wait_full("piece"))
+        if self._step is not None and not self._step.segments:
+            self._products.held = hold_operands(emitter, shared, self._products.view)
         emitter.writer.origin(plan.loop.loc)
         self._emit_loop()
         for result, arg in zip(plan.loop.results, plan.loop.carried):
@@ -247,7 +242,7 @@ class ComputeRole:
         emitter, loop = self._emitter, self._plan.loop
         for arg, init in zip(loop.carried, loop.init):
             name = emitter.spelling.names.fresh(arg.name or init.name or "carried")
-            self._line(f"{name} = {_first(emitter, init, self._shared.layouts.get(arg))}")
+            self._line(f"{name} = {first_value(emitter, init, self._shared.layouts.get(arg))}")
             emitter.bind(arg, name)
             self._products.names[arg] = name
 

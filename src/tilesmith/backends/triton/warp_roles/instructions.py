@@ -31,9 +31,13 @@ def _pack(x):
 @gluon.jit
 def _unpack_{name}(x, LAYOUT: gl.constexpr):
     """What was packed, in the layout of an operand."""
-    dtypes: gl.constexpr = ({triton_dtype(dtype)}, {triton_dtype(dtype)})
     low, high = gl.inline_asm_elementwise(
-        "mov.b32 {{$0, $1}}, $2;", "=h,=h,r", [x], dtypes, is_pure=True, pack=1
+        "mov.b32 {{$0, $1}}, $2;",
+        "=h,=h,r",
+        [x],
+        ({triton_dtype(dtype)}, {triton_dtype(dtype)}),  # in a variable, Triton 3.9 fails
+        is_pure=True,
+        pack=1,
     )
     return gl.convert_layout(gl.join(low, high).reshape([x.shape[0], 2 * x.shape[1]]), LAYOUT)
 '''

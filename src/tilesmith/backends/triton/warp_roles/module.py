@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
@@ -18,9 +19,15 @@ from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, split_columns
-from tilesmith.backends.triton.warp_roles.columns.stores import PIECE_FUNCTIONS, ResultStores
+from tilesmith.backends.triton.warp_roles.columns.stores import (
+    PIECE_FUNCTIONS,
+    WAIT,
+    ResultStores,
+)
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile
+from tilesmith.backends.triton.warp_roles.edges.quotients import QUOTIENT_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.edges.walking import ROUND_FUNCTIONS, go_back
 from tilesmith.backends.triton.warp_roles.emitter import (
     GROUP,
     ROWS,
@@ -63,7 +70,7 @@ from tilesmith.schedule.schedule import Schedule
 
 SHORTCUTS = {
     **{**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS},
-    **{**CLEARING_FUNCTIONS, **PIECE_FUNCTIONS},
+    **{**CLEARING_FUNCTIONS, **PIECE_FUNCTIONS, **QUOTIENT_FUNCTIONS, **ROUND_FUNCTIONS},
 }
 IMPORTS = """
 import torch
@@ -146,6 +153,8 @@ class RoleModule:
         made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
         made.long_last = self.plan.long_last
         made.scope.parts = self.parts
+        if self.plan.is_uneven and self.plan.branch is None:
+            made.renumber = partial(go_back, made)
         if self.buffers.has_key_order:
             made.lane_orders[self.plan.loop.blocks[0]] = in_key_order
         return made
@@ -171,7 +180,7 @@ class RoleModule:
                 emitter.writer.line("piece = 0")
             emit_body(emitter)
             if self._stores.is_pending:
-                emitter.writer.line("tma.store_wait(0)")
+                emitter.writer.line(WAIT)
         return emitter.writer.text()
 
     def _emit_loads(self, emitter: RoleEmitter) -> None:

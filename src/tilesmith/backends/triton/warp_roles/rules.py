@@ -14,6 +14,13 @@ from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns
 from tilesmith.backends.triton.warp_roles.columns.tiles import RoleSeed, column_slot, wave_seeds
 from tilesmith.backends.triton.warp_roles.copies import whole_steps
+from tilesmith.backends.triton.warp_roles.edges.operands import (
+    GROUP_REGISTERS,
+    OTHER_REGISTERS,
+    THREADS,
+    tiles_in_registers,
+)
+from tilesmith.backends.triton.warp_roles.edges.walking import GROUPINGS, head_grouping, tile_order
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
@@ -28,7 +35,6 @@ from tilesmith.backends.triton.warp_roles.protocol import (
 )
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Shape
 from tilesmith.schedule.facts.work import ELEMENTWISE, REDUCTION, TRANSCENDENTAL
 from tilesmith.schedule.model.estimates import Device, Limits, Prediction, ResourceUse
 from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel, Values
@@ -39,18 +45,10 @@ from tilesmith.targets import Target
 
 FORM = "warp_roles"
 """The value of ``structure`` in a Config."""
-GROUPINGS = (1, 2, 4, 8, 16, 32)
 NARROW = 64
 """Columns of accumulators that leave registers for a third group."""
-GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
-"""Of a thread that computes, by number of groups."""
-SHARED_CACHE = 1 << 25
-"""Bytes of tensors that programs running at the same time may use without losing them again."""
-OTHER_REGISTERS = 30
-"""For addresses, masks and values of rows."""
 STAGGERED_REGISTERS = 16
 """The same where a turn has two parts: each needs only what is not counted for the other."""
-THREADS = 32 * WARPS_PER_GROUP
 PRODUCT_SHARE = 0.95
 """Of the matrix units' rate that products reach with others' work between them."""
 UNHIDDEN = 0.15
@@ -85,21 +83,8 @@ class RoleModel(KernelModel):
 
     def _held(self, sizes: TileSizes, groups: int) -> Iterator[int]:
         """Registers of a thread for each tile that lives through a turn."""
-
-        def registers(shape: Shape, bits: int = 32) -> int:
-            return sizes.numel(shape) * bits // 32 // (groups * THREADS)
-
-        for product in self._plan.products:
-            yield registers(product.dot.result.tile.shape)
-        # In a turn of two parts, operands of the second take the place of what they are made of.
-        held = self._plan.late if self._order is None else self._order.first_sums
-        for product in held:
-            if product.lhs is None:
-                tile = product.dot.lhs.tile
-                yield registers(tile.shape, tile.dtype.bits)
-        for op in self._plan.between:
-            if isinstance(op, Load):
-                yield registers(op.result.tile.shape, op.result.tile.dtype.bits)
+        for shape, bits in tiles_in_registers(self._plan):
+            yield sizes.numel(shape) * bits // 32 // (groups * THREADS)
 
     def _shared_bytes(self, stages: int, sizes: TileSizes) -> int:
         """Of all rings; those of deferred products are shorter where there is no room."""
@@ -306,33 +291,41 @@ class WarpRoleRules(ConfigConditions):
         """Tiles that fit, those first that were fastest on an H200.
 
         Wide steps of the loop beat many stages; a third group pays where accumulators are narrow
-        and all tiles have the same length. Programs walk several wide tiles of one length where
-        the next one's kept operands fit beside those of this one, and narrow ones of several.
+        and all tiles have the same length. Programs walk tiles where the next one's kept operands
+        fit beside those of this one; where turns have two parts, if all tiles have one length, or
+        all turns of wide ones share a loop.
         """
         is_narrow = all(_columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
         groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
-        depths = (2, 3, 5, 1) if is_even != is_narrow else (3, 2, 5, 1)
+        depths = (3, 2, 5, 1) if is_even and is_narrow else (2, 3, 5, 1)
         depths = (2, 3) if is_staggered else depths
         model = self.model(kernel)
+        may_walk = is_even or (not is_narrow and bool(find_vectors(self._plan)))
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
-        ways = (True, False) if is_staggered and is_even else (False,)
+        ways = (True, False) if is_staggered and may_walk else (False,)
         # Clearing the rest of a wide tile takes registers that a group does not have.
         steps = (128, 64, 32)[bool(self._plan.cleared) :]
         for is_looped, size, number, stages in combinations(ways, steps, groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
-            seed = RoleSeed(
-                blocks, number, stages, _order(kernel, self._plan), _grouping(kernel, self._plan)
-            )
+            seed = RoleSeed(blocks, number, stages, tile_order(kernel, self._plan))
             use = model.resources(seed.values(kernel))
             if use.fits and is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
                 kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
                 if has_room or not is_looped:
-                    does_walk = is_even != is_narrow or self._plan.branch is not None
-                    walks = is_looped or (not is_staggered and has_room and does_walk)
-                    yield replace(seed, is_persistent=walks)
+                    walks = is_looped or (not is_staggered and has_room)
+                    yield seed if walks else self._single(kernel, seed)
+
+    def _single(self, kernel: TargetedKernel, seed: RoleSeed) -> RoleSeed:
+        """The same for programs of one tile: heads side by side, where tiles differ in length."""
+        single = replace(seed, is_persistent=False)
+        if not self._plan.is_uneven or self._plan.branch is not None:
+            return single
+        (grid,) = kernel.outline.grids
+        order = tuple(range(len(grid.blocks)))
+        return replace(single, order=order, grouping=head_grouping(kernel, self._plan))
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
@@ -347,29 +340,6 @@ class WarpRoleRules(ConfigConditions):
 def _columns(kernel: TargetedKernel, product: Product) -> int:
     dim = product.dot.result.tile.shape[-1]
     return dim.constant or min(MOST_COLUMNS, kernel.whole(str(dim.symbol)))
-
-
-def _order(kernel: TargetedKernel, plan: RolePlan) -> tuple[int, ...]:
-    """Tiles of rows of one head one after the other, unless they differ in length."""
-    (grid,) = kernel.outline.grids
-    axes = list(range(len(grid.blocks)))
-    if plan.is_uneven:
-        # Tiles and heads of one sequence follow one another.
-        return tuple(axes if plan.branch is None else reversed(axes))
-    rows = grid.blocks.index(plan.rows)
-    return (rows, *(axis for axis in axes if axis != rows))
-
-
-def _grouping(kernel: TargetedKernel, plan: RolePlan) -> int:
-    """Heads side by side, where their rows differ in length; few enough for the cache."""
-    if not plan.is_uneven or plan.branch is not None:
-        return 1
-    traffic = kernel.facts.bytes or 0
-    (grid,) = kernel.outline.grids
-    axes = kernel.outline.axes_of(grid)
-    heads = prod(axis.extent or 1 for axis in axes if axis.block != plan.rows)
-    room = int(SHARED_CACHE * max(1, heads) // max(1, traffic))
-    return max(size for size in GROUPINGS if size <= max(1, room))
 
 
 def _largest_divisor(rows: int, size: int) -> int:

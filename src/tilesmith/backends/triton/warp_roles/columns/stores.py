@@ -4,6 +4,10 @@ Whole tiles need as much room as operands do. So sums that nothing follows are s
 128 bytes a row: a group writes the next piece while the copy engine reads the one before. A program
 that has one tile is done with its operands by then, and takes their place. Stores of single threads
 are the last choice: 4096^3 in bf16 on an H200 took 0.203 ms so, 0.186 through shared memory.
+
+A program that walks tiles does not wait until a whole result has left: it goes on with the next
+tile, and waits when that one's result needs the buffer. Where there is no room for such a buffer,
+results take the place of kept tiles, which are handed back once they have left.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from tilesmith.schedule.config import is_persistent
 
 PIECE_BYTES = 128
 """Of a row: what the copy engine moves without conflicts."""
+WAIT = "tma.store_wait(0)"
 HALVES = "_halves"
 PIECE_FUNCTIONS = {
     HALVES: '''
@@ -82,7 +87,18 @@ class ResultStores:
     @property
     def is_pending(self) -> bool:
         """Whether the copy engine may still read buffers when a tile is done."""
-        return bool(self._used)
+        return bool(self._used) or (bool(self.staged) and self._is_looped)
+
+    @property
+    def _last_store(self) -> Store | None:
+        """The one that nothing of the same tile waits for."""
+        stores = [op for op in self._module.buffers.plan.after if isinstance(op, Store)]
+        matrices = [op for op in stores if op.value.tile.rank > 1]
+        return matrices[-1] if matrices else None
+
+    @property
+    def _is_looped(self) -> bool:
+        return is_persistent(self._module.buffers.schedule.pid_type)
 
     def emit(self, emitter: Emitter, op: Store) -> None:
         """Through shared memory and the copy engine where there is room, else by each thread."""
@@ -91,12 +107,19 @@ class ResultStores:
         if is_matrix and self._try_pieces(emitter, op):
             return
         tile = find_copy(emitter, op) if is_matrix else None
-        buffer = None if tile is None else self._find_buffer(tile)
+        kept = None if tile is None else self._find_kept(tile)
+        is_wanted = kept is None or (self._is_looped and op is self._last_store)
+        own = self._stage(tile, 1) if tile is not None and is_wanted else None
+        buffer = own or kept
         if tile is None or buffer is None:
             self._module.rules[Store](emitter, op)
             return
+        is_late = own is not None and self._is_looped
+        if is_late:
+            emitter.writer.line(WAIT)
         self._copy(emitter, tile, buffer, (self._value(emitter, op), 0))
-        emitter.writer.line("tma.store_wait(0)")
+        if not is_late:
+            emitter.writer.line(WAIT)
 
     def _value(self, emitter: RoleEmitter, op: Store) -> str:
         return str(emitter.in_layout(op.value, self._module.layouts.get(op.value)))
@@ -112,8 +135,8 @@ class ResultStores:
         arguments = [tile.descriptor.name, tile.piece_position(GROUP, further), buffer]
         writer.statement("tma.async_copy_shared_to_global", arguments)
 
-    def _find_buffer(self, tile: CopiedTile) -> str | None:
-        """A kept tile that is done with, or a buffer of its own."""
+    def _find_kept(self, tile: CopiedTile) -> str | None:
+        """A kept tile that is done with."""
         shared = self._module.shared
         kept = shared.rings.get(KEPT)
         for load in kept.loads if kept is not None else ():
@@ -121,7 +144,7 @@ class ResultStores:
             is_alike = (other.block, other.dtype) == (tile.block, tile.dtype)
             if kept is not None and is_alike and other.has_group_rows:
                 return shared.place(load, kept, "piece", GROUP)
-        return self._stage(tile, 1)
+        return None
 
     def _stage(self, tile: CopiedTile, slots: int) -> str | None:
         """The first buffer of a group, if there is room; those of one kind are shared."""
@@ -164,9 +187,9 @@ class ResultStores:
         slots = self._num_slots(emitter, name)
         if number >= slots:
             emitter.writer.line(f"tma.store_wait({slots - 1})")
-        elif not self._used and is_persistent(emitter.schedule.pid_type):
+        elif not self._used and self._is_looped:
             # Of the tile before, all pieces have been read.
-            emitter.writer.line("tma.store_wait(0)")
+            emitter.writer.line(WAIT)
         self._used[name] += 1
         if name in self.staged:
             return self._slot(name, number)
@@ -180,7 +203,7 @@ class ResultStores:
 
     def _stage_pieces(self, emitter: RoleEmitter, tile: CopiedTile) -> str | None:
         """Buffers for pieces: those that others of the same kind have, or two, or one."""
-        done = {} if is_persistent(emitter.schedule.pid_type) else self._operands
+        done = {} if self._is_looped else self._operands
         known = {**done, **{name: other.tile for name, other in self.staged.items()}}
         for name, other in known.items():
             if (other.block, other.dtype) == (tile.block, tile.dtype):

@@ -82,12 +82,11 @@ def _largest_bf16(x, LAYOUT: gl.constexpr):
     pairs = gl.inline_asm_elementwise(
         "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [low, high], gl.int32, is_pure=True, pack=1
     )
-    both: gl.constexpr = (gl.float32, gl.float32)
     low, high = gl.inline_asm_elementwise(
         "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;",
         "=r,=r,r",
         [gl.reduce(pairs, 1, _larger_pair)],
-        both,
+        (gl.float32, gl.float32),
         is_pure=True,
         pack=1,
     )

@@ -1,0 +1,1 @@
+"""What a tile costs besides its turns: its beginning, its end, and which one comes next."""
