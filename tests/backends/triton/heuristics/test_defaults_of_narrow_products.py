@@ -53,13 +53,22 @@ def test_rows_by_a_sum_fill_an_instruction() -> None:
     assert (config["num_warps"], config["num_stages"]) == (4, 3)
 
 
-@pytest.mark.parametrize(("rows", "columns", "width"), [(1, 8192, 32), (16, 1280, 16)])
-def test_few_rows_take_narrow_and_deep_tiles_of_packed_weights(
-    rows: int, columns: int, width: int
+@pytest.mark.parametrize(
+    ("rows", "length", "columns", "blocks"),
+    [
+        (1, 8192, 8192, [16, 32, 128, 2048]),
+        (64, 8192, 1280, [64, 32, 64, 512]),
+        (16, 2048, 8192, [16, 32, 128]),
+        (16, 2048, 1280, [16, 16, 128]),
+    ],
+)
+def test_few_rows_take_narrow_tiles_of_packed_weights_and_share_long_sums(
+    rows: int, length: int, columns: int, blocks: list[int]
 ) -> None:
-    weights = empty(4096, columns, dtype=torch.int8)
-    config = default(int4_gemm, empty(rows, 8192), weights)
-    assert config["block_sizes"] == [16, width, 128]
+    weights = empty(length // 2, columns, dtype=torch.int8)
+    config = default(int4_gemm, empty(rows, length), weights)
+    assert config["block_sizes"] == blocks
+    assert config.get("structure") == ("sum_parts" if len(blocks) == 4 else None)
 
 
 def test_words_are_stored_through_the_copy_engine_in_twice_as_many_parts() -> None:

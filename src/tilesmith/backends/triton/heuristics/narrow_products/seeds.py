@@ -15,24 +15,27 @@ from tilesmith.analysis.converted_operands.site import find_converted_operand
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.backends.triton.heuristics.shared_rows.parts import RowForms
-from tilesmith.backends.triton.heuristics.sides.blocks import sized, with_splits
+from tilesmith.backends.triton.heuristics.sides.blocks import sized
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.sizes import power_of_2_floor
 
 AHEAD_FORMS = (CONVERTED_AHEAD, CONVERTED_PARTS) = ("converted_ahead", "converted_parts")
 SUM_PARTS = "sum_parts"
-LEAST_ROWS = 48
+LEAST_ROWS = 128
 """Of the other operand, for an operand to be converted before: each tile of rows converts it again.
 
 1024 rows, 4-bit weights 3584x8192, us: 98 converted before, 222 in the loop at best; 16384 rows,
-16-bit integers 1024x1280: 70, 88 at best; but one row, 4-bit weights 8192x8192: 85, 59.
+16-bit integers 1024x1280: 68, 88 at best. But one row, 4-bit weights 8192x8192: 87, 55 with shared
+sums; 64 rows, 8192x1280: 24.5, 21.4.
 """
 LEAST_COLUMNS = 512
 """Likewise. Left operands come from registers, and fewer columns are one tile, or two."""
 SPLIT_TILE = 128
 LEAST_SPLIT = 1024
 """Elements along the sum: shorter ones are added sooner than programs meet."""
+LEAST_SHARED = 4096
+"""Likewise, to be shared by default. Measured for 8192."""
 
 
 class OperandForms(RowForms):
@@ -54,14 +57,17 @@ class OperandForms(RowForms):
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
         if name not in (*AHEAD_FORMS, SUM_PARTS):
             return super().may_be_first_form(name, kernel)
-        if name == SUM_PARTS or not _is_used_often(kernel):
+        if name == SUM_PARTS:
+            is_long = kernel.facts.matmuls[0].k.extent_or(0) >= LEAST_SHARED
+            return is_long and _converts_right(kernel) and not _is_used_often(kernel)
+        if not _is_used_often(kernel):
             return False
         return _has_few_tiles(kernel) == (name == CONVERTED_PARTS)
 
     @override
     def least_gain(self, name: str) -> float:
         """The time that is predicted for conversions in the loop is too short."""
-        return 0.0 if name in AHEAD_FORMS else super().least_gain(name)
+        return 0.0 if name in (*AHEAD_FORMS, SUM_PARTS) else super().least_gain(name)
 
 
 def _is_used_often(kernel: TargetedKernel) -> bool:
@@ -71,6 +77,13 @@ def _is_used_often(kernel: TargetedKernel) -> bool:
     is_left = any("lhs" in a.purpose.sides for a in kernel.facts.accesses if a.tensor == made)
     least = LEAST_COLUMNS if is_left else LEAST_ROWS
     return (fact.n if is_left else fact.m).extent_or(0) >= least
+
+
+def _converts_right(kernel: TargetedKernel) -> bool:
+    """Whether the loop itself converts the right operand."""
+    (fact,) = kernel.facts.matmuls
+    loads = [a for a in kernel.facts.accesses if a.kind == "load" and "rhs" in a.purpose.sides]
+    return any(access.dtype != fact.rhs_dtype for access in loads)
 
 
 def _has_units(kernel: TargetedKernel) -> bool:
@@ -91,7 +104,6 @@ COLUMN_ROWS, COLUMN_BYTES = 4, 4096
 Two chosen matrices of 4096x4096 by one vector: 64 rows of 256 elements 58.0, 16x256 40.1, 8x512
 31.3, 4x1024 30.9, 4x2048 30.8 (torch.compile 27.2); of 14336x14336 654, 355, 247, 212, 207 (199).
 """
-MANY_ROWS = 128
 WALKED_ROWS, WALKED_STAGES = 64, 3
 """Rows of a turn, as many as an instruction takes.
 
@@ -105,25 +117,32 @@ CONVERTED_STEPS, CONVERTED_COLUMNS, NARROWEST = 128, 32, 16
 
 One row by 4-bit weights 8192x8192, columns x steps, 4 warps, 3 stages: 64x64 98, 64x128 81,
 32x64 72, 32x128 61.5, 16x128 61.4 (torch.compile 97); 64 rows by 8192x1280: 64x64 78, 32x128 44,
-16x128 32.5.
+16x128 32.5. With shared sums, columns x steps x steps of a program: 32x64x512 21.4, 32x64x256 23.8,
+16x64x1024 24.2, 32x128x512 26.9 (torch.compile 21.1); one row: 32x128x1024 55.0, x2048 56.3.
 """
+SHARED_STEPS, PROGRAMS_PER_SM = 64, 4
 
 
 def converted_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     """Narrow and deep tiles for few rows by what is converted in the loop; else nothing."""
-    facts, outline = kernel.facts.matmuls, kernel.outline
-    site = find_converted_operand(outline.function) if len(facts) == 1 else None
-    if site is None or site.is_left or not facts[0].uses_tensor_cores:
+    facts = kernel.facts.matmuls
+    if len(facts) != 1 or not facts[0].uses_tensor_cores or not _converts_right(kernel):
         return []
     (fact,) = facts
-    if fact.m.extent_or(MANY_ROWS) >= MANY_ROWS or fact.n.block is None:
+    rows = max(16, next_power_of_2(fact.m.extent_or(LEAST_ROWS)))
+    if rows >= LEAST_ROWS or fact.n.block is None or not sized((fact.k, 1)):
         return []
-    rows = max(16, next_power_of_2(fact.m.extent_or(16)))
-    is_wide = fact.n.extent_or(0) >= CONVERTED_COLUMNS * kernel.target.num_sms
-    columns = CONVERTED_COLUMNS if is_wide else NARROWEST
-    blocks = {**sized((fact.m, rows), (fact.n, columns)), site.step_block: CONVERTED_STEPS}
+    ((steps, _),) = sized((fact.k, 1)).items()
+    outer, columns = kernel.outline.outer_bounds.get(steps), fact.n.extent_or(4096)
+    is_wide = columns >= CONVERTED_COLUMNS * kernel.target.num_sms
+    width = CONVERTED_COLUMNS if is_wide or isinstance(outer, str) else NARROWEST
+    blocks = {**sized((fact.m, rows), (fact.n, width)), steps: CONVERTED_STEPS}
+    if isinstance(outer, str):
+        programs = PROGRAMS_PER_SM * kernel.target.num_sms // max(1, columns // width)
+        length = kernel.extent(outer) // power_of_2_floor(max(1, programs))
+        blocks |= {outer: next_power_of_2(length), steps: SHARED_STEPS if rows >= 64 else 128}
     seed = GpuSeed(blocks, 4, 3, fastest=(fact.m.block, fact.n.block))
-    return [with_splits(kernel, fact, seed), *matmul_seeds(kernel)]
+    return [seed, *matmul_seeds(kernel)]
 
 
 def one_column_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
