@@ -2,8 +2,8 @@
 
 A wave takes as long as one tile, however few of its multiprocessors have one. A tile takes what its
 matrix instructions do, or the traffic of its sides; each part of its columns reads the rows from
-shared memory again. Constants are of an H200 (bf16): of 14 shapes, the model named the fastest of
-nine tiles for each, but for the first microseconds of a launch that it leaves out.
+shared memory again. Constants are of an H200 (bf16), fitted to 14 shapes: they order tiles of one
+product, and leave out the first microseconds of a launch.
 """
 
 from __future__ import annotations
