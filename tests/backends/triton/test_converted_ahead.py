@@ -17,6 +17,7 @@ from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.compiler.earlier_launches.join import in_one_launch
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.resolution import MultiFormSpec
 
 FORM = "converted_ahead"
 SHAPES = [(16, 32, 16), (17, 66, 31), (65, 130, 33), (1, 2, 1), (64, 64, 64)]
@@ -163,6 +164,7 @@ def test_targets_without_matrix_units_of_the_kind_have_one_form() -> None:
 def test_packages_take_the_form_with_one_launch() -> None:
     x, w = random(1024, 64).bfloat16(), whole(64, 1024).to(torch.int16)
     spec = bind(bf16xint16_gemm, x, w).config_spec
+    assert isinstance(spec, MultiFormSpec)
     default = spec.default_config()
     assert default.get("structure") == FORM
     chosen = in_one_launch(spec, default)

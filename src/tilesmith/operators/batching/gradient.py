@@ -17,8 +17,6 @@ from tilesmith.operators.inside.inner import NAMESPACE
 from tilesmith.operators.outline import Outline
 from tilesmith.operators.structure import Structure
 
-Lists = tuple[Sequence[Any], Sequence[Any]]
-
 
 class ElementGradient(Protocol):
     """The operator for one element."""

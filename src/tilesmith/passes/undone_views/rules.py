@@ -97,8 +97,9 @@ def _are_same(build: _Build, low: Value, high: Value) -> bool:
         return first.axes == second.axes and _are_same(build, first.x, second.x)
     if isinstance(first, Broadcast) and isinstance(second, Broadcast):
         return _are_same(build, first.x, second.x)
-    is_full = isinstance(first, Full) and isinstance(second, Full)
-    return is_full and is_same_constant(first.value, second.value)
+    if isinstance(first, Full) and isinstance(second, Full):
+        return is_same_constant(first.value, second.value)
+    return False
 
 
 def _repeated(build: _Build, value: Value, source: Value) -> Value:
@@ -140,8 +141,9 @@ def _viewed(build: _Build, view: View, value: Value) -> Value | None:
 def _is_undone(source: Operation | None, view: View) -> bool:
     if isinstance(source, Permute) and isinstance(view, Permute):
         return [source.order[axis] for axis in view.order] == list(range(len(view.order)))
-    is_reshape = isinstance(source, Reshape) and isinstance(view, Reshape)
-    return is_reshape and source.x.tile.shape == view.result.tile.shape
+    if isinstance(source, Reshape) and isinstance(view, Reshape):
+        return source.x.tile.shape == view.result.tile.shape
+    return False
 
 
 def _viewed_repetition(build: _Build, view: View, source: Broadcast) -> Value | None:
