@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/quotients": (2, 62),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
-    "tilesmith/backends/triton/warp_roles": (18, 3_651),
+    "tilesmith/backends/triton/warp_roles": (18, 3_652),
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
     "tilesmith/backends/triton/warp_roles/edges": (4, 233),
     "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
@@ -105,7 +105,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 107_480,
+    "lines in src": 107_481,
     "files in src": 648,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -316,16 +316,7 @@ class WarpRoleRules(ConfigConditions):
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
                 if has_room or not is_looped:
                     walks = is_looped or (not is_staggered and has_room)
-                    yield seed if walks else self._single(kernel, seed)
-
-    def _single(self, kernel: TargetedKernel, seed: RoleSeed) -> RoleSeed:
-        """The same for programs of one tile: heads side by side, where tiles differ in length."""
-        single = replace(seed, is_persistent=False)
-        if not self._plan.is_uneven or self._plan.branch is not None:
-            return single
-        (grid,) = kernel.outline.grids
-        order = tuple(range(len(grid.blocks)))
-        return replace(single, order=order, grouping=head_grouping(kernel, self._plan))
+                    yield seed if walks else _of_one_tile(kernel, self._plan, seed)
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
@@ -340,6 +331,16 @@ class WarpRoleRules(ConfigConditions):
 def _columns(kernel: TargetedKernel, product: Product) -> int:
     dim = product.dot.result.tile.shape[-1]
     return dim.constant or min(MOST_COLUMNS, kernel.whole(str(dim.symbol)))
+
+
+def _of_one_tile(kernel: TargetedKernel, plan: RolePlan, seed: RoleSeed) -> RoleSeed:
+    """The same for programs of one tile: heads side by side, where tiles differ in length."""
+    single = replace(seed, is_persistent=False)
+    if not plan.is_uneven or plan.branch is not None:
+        return single
+    (grid,) = kernel.outline.grids
+    order = tuple(range(len(grid.blocks)))
+    return replace(single, order=order, grouping=head_grouping(kernel, plan))
 
 
 def _largest_divisor(rows: int, size: int) -> int:
