@@ -55,8 +55,8 @@ def layer_norm_bwd(
     wide = torch.promote_types(x.dtype, torch.float32)
     block_m = hl.register_block_size(m)
     num_blocks = helion.cdiv(m, block_m)
-    # Of weight and bias in one tensor: the host adds both at once.
-    partial = torch.empty([2, num_blocks, n], dtype=wide, device=x.device)
+    partial_weight = torch.empty([num_blocks, n], dtype=wide, device=x.device)
+    partial_bias = torch.empty([num_blocks, n], dtype=wide, device=x.device)
     for block in hl.tile(m, block_size=block_m):
         weight_sum = hl.zeros([n], dtype=wide)
         bias_sum = hl.zeros([n], dtype=wide)
@@ -70,12 +70,12 @@ def layer_norm_bwd(
             along_mean = grad_normed.mean(-1, keepdim=True)
             along_normed = (grad_normed * normed).mean(-1, keepdim=True)
             grad_x[tile_m, :] = (grad_normed - along_mean - normed * along_normed) * inverse
-        partial[0, block.id, :] = weight_sum
-        partial[1, block.id, :] = bias_sum
+        partial_weight[block.id, :] = weight_sum
+        partial_bias[block.id, :] = bias_sum
+    grad_weight = partial_weight.sum(0).to(weight.dtype)
     if has_bias:
-        grad_weight, grad_bias = partial.sum(1).to(weight.dtype)
-        return grad_x, grad_weight, grad_bias
-    return grad_x, partial[0].sum(0).to(weight.dtype), None
+        return grad_x, grad_weight, partial_bias.sum(0).to(weight.dtype)
+    return grad_x, grad_weight, None
 
 
 class LayerNorm(torch.autograd.Function):

@@ -12,9 +12,14 @@ from tilesmith.cli.main import app
 EXPORT = ["export", "examples.softmax:softmax", "-o", "p"]
 TUNE = ["tune", "examples.softmax:softmax"]
 ARGS = ["--args", "randn(4, 9)"]
+CUDA = (
+    "cuda:75, cuda:80, cuda:86, cuda:87, cuda:88, cuda:89, cuda:90, cuda:100, cuda:101, cuda:103, "
+    "cuda:110, cuda:120, cuda:121"
+)
 TARGETS = (
-    "expected cpu, cuda:<capability>, hip:<gfx name> or one of cpu:avx512, cpu:avx2, cpu:sse, "
-    "cpu:neon"
+    f"expected cpu, {CUDA}, hip:gfx908, hip:gfx90a, hip:gfx942, hip:gfx950, hip:gfx1030, "
+    "hip:gfx1100, hip:gfx1101, hip:gfx1102, hip:gfx1150, hip:gfx1151, hip:gfx1200, hip:gfx1201, "
+    "cpu:avx512, cpu:avx2, cpu:sse, cpu:neon"
 )
 LINE_3 = (
     "wrong.txt, line 3: unknown name 'nine'; known: bf16, f16, fp16, f32, fp32, f64, fp64, fp8, "
@@ -26,7 +31,7 @@ MISTAKES = [
     (
         [*EXPORT, *ARGS, "--target", "cuda:ninety"],
         2,
-        f"--target: unknown target 'cuda:ninety': {TARGETS}",
+        f"--target: unknown target 'cuda:ninety': expected cpu, {CUDA}",
     ),
     (
         [*EXPORT, *ARGS, "--target", "cpu:neon"],

@@ -44,7 +44,7 @@ def test_origin_lines_can_be_left_out():
 def test_output_code_is_printed_once_and_only_when_asked(
     is_asked: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(launchers, "TritonLauncher", RecordingLauncher)
+    monkeypatch.setattr(launchers, "triton_launcher", RecordingLauncher)
     kernel = helion.kernel(double, print_output_code=is_asked)
     bound = kernel.bind((torch.ones(8),), target=parse_target("cuda:90"))
     for _ in range(3):

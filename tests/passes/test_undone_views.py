@@ -109,3 +109,16 @@ def test_results_are_torchs(function):
     found, wanted = apply(*args, function), expected(function, *args)
     torch.testing.assert_close(found, wanted, rtol=2e-6, atol=2e-6)
     assert torch.equal(torch.signbit(found), torch.signbit(wanted))
+
+
+def reused(x: Tile, row: Tile, column: Tile) -> Tile:
+    y = x.permute(1, 0)
+    for _ in range(40):
+        y = y * (1.0 - y)
+    return y.permute(1, 0)
+
+
+def test_values_that_are_read_twice_are_looked_at_once():
+    """Two to the power of forty looks would not end."""
+    bound = apply.bind((*arguments(), reused))
+    assert not VIEWS & {op.name for op in walk(bound.function.body)}

@@ -37,7 +37,10 @@ FOLDERS = {
         "commands",
         "error_examples",
     ),
-    "guides": ("tuning", "facts", "accuracy", "export", "shapes", "visible", "logs"),
+    "guides": (
+        *("tuning", "facts", "accuracy", "export", "shapes", "visible", "logs"),
+        *("explorer", "fleet", "team", "upgrading"),
+    ),
 }
 """Where pages of docs/ stand in the site."""
 GENERATED = frozenset(

@@ -82,12 +82,12 @@ class RayLane:
         """The answer of the actor; ChildUnavailable, and a lost lane, if none comes."""
         if self.loss:
             raise ChildUnavailable(self.loss)
-        errors = self._ray.exceptions
+        lost = self._ray.exceptions
         try:
             return self._ray.get(call(self.actor), timeout=timeout_s + ANSWER_GRACE_S)
-        except errors.GetTimeoutError:
+        except lost.GetTimeoutError:
             self._lose(f"no answer within {timeout_s + ANSWER_GRACE_S:g} s")
-        except (errors.RayActorError, errors.ObjectLostError, errors.RaySystemError) as error:
+        except (lost.RayActorError, lost.ObjectLostError, lost.RaySystemError) as error:
             self._lose(_first_line(error))
         raise ChildUnavailable(self.loss)
 
@@ -283,12 +283,12 @@ class RayPool:
 
     def _take(self, reference: Any) -> BuildOutcome:
         key, started = self._waiting.pop(reference)
-        errors = self._ray.exceptions
+        lost = self._ray.exceptions
         try:
             reply = self._ray.get(reference)
-        except (errors.WorkerCrashedError, errors.NodeDiedError) as error:
+        except (lost.WorkerCrashedError, lost.NodeDiedError) as error:
             reply = ChildDied(-9, note=_first_line(error))
-        except errors.RayError as error:
+        except lost.RayError as error:
             reply = ErrorReply(type(error).__name__, _first_line(error))
         return BuildOutcome(key, reply, monotonic() - started, monotonic())
 

@@ -70,7 +70,7 @@ class FakeLauncher:
 
 
 def test_on_a_gpu_counters_start_at_zero_and_resources_are_read(monkeypatch, place):
-    monkeypatch.setattr(launching, "TritonLauncher", FakeLauncher)
+    monkeypatch.setattr(launching, "triton_launcher", FakeLauncher)
     parameters = (
         LaunchParameter("x", "x", True, "f32"),
         LaunchParameter("n", "x.size(0)", False, "i32"),

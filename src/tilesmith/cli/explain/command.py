@@ -52,6 +52,10 @@ GROUNDS = {
     "launch phase of their own",
     "each loop": "each loop has its own tile, and the loop with the most work names the warps",
     "warp roles": "the order is that of times measured on an H200",
+    "product of one column": "rows lie along memory and are read once, so tiles are few long rows",
+    "few rows by converted weights": "weights are most of the bytes, so tiles are narrow and deep",
+    "product, then rows by it": "the depth of both loops was measured together",
+    "rows of several tensors": "rows of all tensors are in registers at once, so chunks are short",
     "anything": "no rule is about such kernels: each block has a middle size",
 }
 """What the choice of each heuristic rests on, by its name."""

@@ -211,7 +211,7 @@ def _position(function: str, shape: Any) -> TileValue:
     return position
 
 
-_SEED = f"torch.randint({2**63 - 1}, (), device='cpu').item()"
+SEED_OF_CALL = f"torch.randint({2**63 - 1}, (), device='cpu').item()"
 """Evaluated at each launch, as the source of any parameter is."""
 _TWO_PI = 6.283185307179586
 _SMALLEST = 2.0**-24
@@ -221,7 +221,7 @@ _SMALLEST = 2.0**-24
 def _seed_of_call(function: str) -> tuple[Key, int]:
     """The key and the series of one call: other numbers at every call."""
     tracer = current_tracer(function)
-    seed = TileValue(tracer.parameter("random_seed", _SEED, scalar(I64)))
+    seed = TileValue(tracer.parameter("random_seed", SEED_OF_CALL, scalar(I64)))
     tracer.random_calls += 1
     return _key_of(function, seed), tracer.random_calls
 

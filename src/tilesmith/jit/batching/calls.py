@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, Protocol
 
@@ -11,10 +12,19 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.frontend.containers import map_tensors, tensors_in
+from tilesmith.frontend.functions.random import SEED_OF_CALL
+from tilesmith.frontend.source.names import GlobalRead, globals_read
 from tilesmith.gradients.derived import options_of
 from tilesmith.gradients.launch_node import compile_source
 from tilesmith.jit.batching.device_code import write_batched
-from tilesmith.jit.batching.host_code import ElementRun, Form, Made, NotBatchedError, run_element
+from tilesmith.jit.batching.host_code import (
+    ElementRun,
+    Form,
+    Made,
+    NotBatchedError,
+    looks_at_device,
+    run_element,
+)
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.graphs.host import GraphHost
 from tilesmith.jit.shards.plan import trace_shadows
@@ -50,6 +60,8 @@ class _Plan:
     """What it is given: forms of tensors, and numbers."""
     made: tuple[Made, ...]
     results: tuple[Form, ...]
+    fits: Callable[[], bool]
+    """Whether what host code captured is still what it was planned with."""
     checks: dict[bool, bool] = field(default_factory=dict[bool, bool])
     """Whether it can run, without and with a gradient, as far as that was tried."""
 
@@ -74,7 +86,7 @@ def _allocated(made: Made, form: Form, batch: torch.Size, device: torch.device) 
     """Memory for a batch, in the form in which it is used first."""
     lead = [made.length * prod(batch[place + 1 :]) for place in range(len(batch))]
     shape, strides = (*batch, made.length), (*lead, 1)
-    if not form.offset:
+    if not form.offset and prod(form.shape) == made.length:
         shape, strides = (*batch, *form.shape), (*lead, *form.strides)
     found = torch.empty_strided(shape, strides, dtype=made.dtype, device=device)
     return found if made.fill is None else found.fill_(made.fill)
@@ -122,8 +134,10 @@ class BatchedCalls:
         self, args: tuple[Any, ...], tensors: Sequence[torch.Tensor], depth: int
     ) -> _Plan | None:
         forms = tuple((t.shape[depth:], t.stride()[depth:], t.dtype, t.device) for t in tensors)
-        key = depth, forms, tuple(leaf for arg in args for leaf in _numbers(arg))
-        if key not in self._plans:
+        numbers = (*args, *(read.scope.get(read.name) for read in self._globals))
+        key = depth, forms, tuple(leaf for arg in numbers for leaf in _numbers(arg))
+        known = self._plans.get(key)
+        if key not in self._plans or (known is not None and not known.fits()):
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
             try:
@@ -132,6 +146,22 @@ class BatchedCalls:
                 self._plans[key] = None
                 self.obstacle = str(problem)
         return self._plans[key]
+
+    @cached_property
+    def _globals(self) -> list[GlobalRead]:
+        """Numbers that the function reads from modules: they may change between calls."""
+        function = self._kernel.definition.fn
+        reads = globals_read(function.__code__, function.__globals__)
+        return [read for read in reads if isinstance(read.value, (bool, int, float))]
+
+    def _check_sources(self, sources: Sequence[str]) -> None:
+        """Whether all that a launch is given follows from what forms of calls are told by."""
+        if SEED_OF_CALL in sources:
+            raise NotBatchedError("it draws other numbers at every call")
+        names = [f"[{read.name!r}]" for read in self._globals]
+        for source in sources:
+            if "__constants__" in source and not any(name in source for name in names):
+                raise NotBatchedError("it reads what a closure or another module holds")
 
     def _can_run(self, plan: _Plan, given: tuple[Any, ...], *, is_recorded: bool) -> bool:
         """Whether the text of the batched kernel is one, and has a gradient if it needs one."""
@@ -148,12 +178,21 @@ class BatchedCalls:
     def _planned(self, args: tuple[Any, ...], depth: int, forms: Hashable) -> _Plan:
         if self._kernel.staged is not None:
             raise NotBatchedError("it has several launches")
+        if looks_at_device(self._kernel.definition.split.source):
+            raise NotBatchedError("its host code looks at the device of a tensor")
         shadows = map_tensors(args, lambda tensor: _shadow(tensor, depth))
         run = run_element(self._kernel.definition, shadows, list(tensors_in(shadows)))
         code = self._code(shadows, run, (depth, forms))
         values = code.read(*run.captured)
         given = tuple(run.form_of(x) if isinstance(x, torch.Tensor) else x for x in values)
-        return _Plan(code.kernel, given, run.made, run.results)
+        fits = code.fits
+        return _Plan(
+            code.kernel,
+            given,
+            run.made,
+            run.results,
+            lambda: fits is None or fits(*run.captured),
+        )
 
     def _code(self, shadows: tuple[Any, ...], run: ElementRun, key: Hashable) -> _Code:
         known = self._codes.setdefault(key, [])
@@ -162,12 +201,14 @@ class BatchedCalls:
                 return code
         definition = self._kernel.definition
         trace = trace_shadows(definition, shadows).trace
+        self._check_sources([parameter.source for parameter in trace.function.parameters])
         source = write_batched(trace.function, options_of(definition.settings), key[0])  # type: ignore[index]
         if source.text not in self._kernels:
             self._kernels[source.text] = compile_source(source.name, source.text)
         names = definition.split.captured
         read = compile_reader(names, source.arguments, trace.constants)
-        fits = compile_guard(names, trace.guards, trace.constants)
+        # Flags and constants belong to the key of a plain call, and numbers to none.
+        fits = compile_guard(names, (*trace.guards, *trace.covered), trace.constants)
         known.append(_Code(self._kernels[source.text], fits, read))
         return known[-1]
 
@@ -180,7 +221,7 @@ def _numbers(arg: Any) -> list[Any]:
         return [*map(str, arg), *(leaf for item in arg.values() for leaf in _numbers(item))]
     if isinstance(arg, (list, tuple)):
         return [len(arg), *(leaf for item in arg for leaf in _numbers(item))]
-    return [(type(arg), arg)]
+    return [(type(arg), arg, repr(arg) if isinstance(arg, float) else "")]  # -0.0 equals 0.0
 
 
 def _shadow(tensor: torch.Tensor, depth: int) -> torch.Tensor:

@@ -6,6 +6,7 @@ computes ends this: then the kernel is called once for each element.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,13 @@ import torch
 from typing_extensions import override
 
 from tilesmith.frontend.containers import tensors_in
+from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.shards.host_runs import HostComputesError, Watch
+
+DEVICE_QUESTIONS = {"is_cuda", "is_cpu", "is_meta", "is_xpu", "is_mps", "get_device"}
 
 
 class NotBatchedError(Exception):
@@ -92,7 +96,8 @@ class _Allocations(Watch):
         elif stem in ("empty", "zeros", "ones", "full"):
             self.made.append(result)
             constants = {"empty": None, "zeros": 0, "ones": 1}
-            self.values.append(constants[stem] if stem in constants else args[1])
+            place = 2 if "new_" in func._schema.name else 1
+            self.values.append(constants[stem] if stem in constants else args[place])
         return result
 
     def _fill(self, tensor: torch.Tensor, value: Any) -> None:
@@ -101,6 +106,22 @@ class _Allocations(Watch):
                 self.values[number] = value
                 return
         raise NotBatchedError("it fills a part of a tensor")
+
+
+def looks_at_device(source: KernelSource) -> bool:
+    """Whether host code does more with the device of a tensor than to allocate there.
+
+    Shadows are on no device that host code may decide by.
+    """
+    nodes = [node for statement in source.before for node in ast.walk(statement)]
+    handed = {
+        id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg == "device"
+    }
+    read = [node for node in nodes if isinstance(node, ast.Attribute)]
+    return any(
+        node.attr in DEVICE_QUESTIONS or (node.attr == "device" and id(node) not in handed)
+        for node in read
+    )
 
 
 def run_element(

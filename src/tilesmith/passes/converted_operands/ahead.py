@@ -52,6 +52,12 @@ def convert_ahead(function: Function) -> Function | None:
     return None if site is None else _Ahead(function, site).run()
 
 
+def _has_known_sizes(parameter: Parameter) -> bool:
+    kind = parameter.value.type
+    sizes = (*kind.shape, *kind.strides) if isinstance(kind, TensorType) else ()
+    return all(isinstance(size, int) for size in sizes)
+
+
 class _Ahead:
     """Writes both functions of one site."""
 
@@ -74,6 +80,9 @@ class _Ahead:
     def run(self) -> Function | None:
         """The product, with what comes before it; None where its loop cannot be written."""
         site, write = self._site, TileWriter(lambda: self._site.dot.loc)
+        before = self._write_before()
+        if any(not _has_known_sizes(parameter) for parameter in before.parameters):
+            return None  # what says its strides is no parameter of the earlier launch
         for op in site.grid.body.ops:
             if op is not site.loop:
                 write.insert(op)
@@ -94,7 +103,7 @@ class _Ahead:
             parameters=(*old[:end], made, *old[end:]),
             blocks=tuple(blocks),
             body=body,
-            before=self._write_before(),
+            before=before,
         )
 
     def _fresh(self, name: str) -> str:

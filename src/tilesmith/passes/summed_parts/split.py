@@ -91,6 +91,8 @@ def _find(function: Function) -> SummedProduct | None:
         return None
     if any(isinstance(op, Store) for op in (*before, *loop.body.ops)):
         return None
+    if any(b.high is not None and b.high < LEAST_SIDE for b in map(function.block, grid.blocks)):
+        return None
     stores = [op for op in after if isinstance(op, Store)]
     needed = needed_by((*before, *after), stores)
     sides = (ends[0] or 0, ends[1] or 0)
@@ -131,8 +133,11 @@ class _InParts:
         self._taken = taken | {parameter.value.name for parameter in function.parameters}
         self._block = self._fresh("parts")
         self._most = min(MOST_PARTS, site.length)
-        (rows, columns), tiles = site.sides, [max(1, -(-n // LEAST_SIDE)) for n in site.sides]
-        tiles = [n if n < LEAST_SIDE else count for n, count in zip(site.sides, tiles)]
+        rows, columns = site.sides
+        fixed = {block.name: block.fixed for block in function.blocks}
+        # Blocks that the source fixes may be smaller than any that a config may choose.
+        least = [fixed[name] or LEAST_SIDE for name in site.grid.blocks]
+        tiles = [n if n < LEAST_SIDE else -(-n // size) for n, size in zip(site.sides, least)]
         self._parts = self._memory("sum_parts", F32, (self._most, rows, columns))
         self._counts = self._memory("sum_counts", I32, (prod(tiles),))
 

@@ -30,6 +30,16 @@ class _Build:
     defined_by: Definitions
     ops: list[Operation] = field(default_factory=list[Operation])
     undone: bool = False
+    known: dict[tuple[Value, ...], Value | None] = field(
+        default_factory=dict[tuple[Value, ...], "Value | None"]
+    )
+    """What was found for values that several ops read."""
+
+    def once(self, key: tuple[Value, ...], make: Callable[[], Value | None]) -> Value | None:
+        """What is made for these values, made once."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
 
     def add(self, op: Operation) -> Value:
         self.ops.append(op)
@@ -40,10 +50,11 @@ class _Build:
     ) -> Value | None:
         """The same function of changed operands, if all can be."""
         old = (op.x,) if isinstance(op, Cast) else op.args
-        new = [change(position, arg) for position, arg in enumerate(old)]
-        args = [arg for arg in new if arg is not None]
-        if len(args) < len(old):
-            return None
+        args: list[Value] = []
+        for position, arg in enumerate(old):
+            if (changed := change(position, arg)) is None:
+                return None
+            args.append(changed)
         result = (op.result.like(op.result.tile.with_shape(shape)),)
         if isinstance(op, Cast):
             return self.add(replace(op, x=args[0], results=result))
@@ -85,7 +96,11 @@ def _whole(build: _Build, low: Value, high: Value) -> Value | None:
     if not others:
         return None
     shape = (*low.tile.shape, HALVES)
-    return build.rebuild(first, shape, lambda i, arg: _whole(build, arg, others[i]))
+    return build.rebuild(
+        first,
+        shape,
+        lambda i, arg: build.once((arg, others[i]), lambda: _whole(build, arg, others[i])),
+    )
 
 
 def _are_same(build: _Build, low: Value, high: Value) -> bool:
@@ -126,7 +141,11 @@ def _viewed(build: _Build, view: View, value: Value) -> Value | None:
     source = build.defined_by(value)
     shape = view.result.tile.shape
     if isinstance(source, (Elementwise, Cast)):
-        return build.rebuild(source, shape, lambda _, arg: _viewed(build, view, arg))
+        return build.rebuild(
+            source,
+            shape,
+            lambda _, arg: build.once((arg,), lambda: _viewed(build, view, arg)),
+        )
     if isinstance(source, Full):
         return build.add(replace(source, results=(value.like(value.tile.with_shape(shape)),)))
     if isinstance(source, Broadcast):

@@ -83,7 +83,8 @@ class _Order:
                 continue
             if isinstance(op, self._waits):
                 self._begin_after(place)
-            self._append(op)
+            if op not in self._moved:
+                self._append(op)
         return Region(self._region.args, tuple(self._done)) if self._moved else self._region
 
     def _append(self, op: Operation) -> None:
@@ -113,6 +114,8 @@ class _Order:
         needed = self._needed(load, crossed)
         if not all(Trait.PURE in op.traits for op in needed):
             return False
+        if any(isinstance(op, self._waits) for op in needed):
+            return False  # it waits itself: nothing is begun early by moving that along
         (own,) = self._accesses_of(load)
         others = (access for op in crossed for access in self._accesses_of(op))
         return not any(may_conflict(other, own) for other in others)
