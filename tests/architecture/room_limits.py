@@ -30,7 +30,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles/edges": (4, 233),
     "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
     "tilesmith/bench": (18, 4_000),
-    "tilesmith/bench/judging": (2, 52),
+    "tilesmith/bench/judging": (3, 113),
     "tilesmith/bench/scoreboard": (5, 739),
     "tilesmith/checkup": (2, 290),
     "tilesmith/cli": (11, 1_425),
@@ -105,13 +105,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 107_583,
-    "files in src": 648,
+    "lines in src": 107_620,
+    "files in src": 649,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 93,
+    "modules with one importer": 94,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

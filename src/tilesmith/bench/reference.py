@@ -20,13 +20,8 @@ from tilesmith.bench.case import Arguments, Operator, load_suite
 from tilesmith.bench.plan import Job
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_by
-from tilesmith.numerics.reference_setup import bytes_of
 from tilesmith.numerics.tolerance import Budget
 
-POISON = 0xFF
-"""As every byte: NaN in all floating-point types, -1 in integers."""
-COPIES = 3
-"""Of each size: an allocator may hand out any of its free blocks."""
 TYPES = ".types"
 READ_BYTES_PER_S = 1e9
 """About what a file of tensors is read with, onto a device too."""
@@ -204,26 +199,6 @@ def _share(report: ErrorReport) -> float:
     if report.num_beyond == 0 and report.worst_allowed == 0.0:
         return 0.0
     return error / report.worst_allowed if report.worst_allowed else float("inf")
-
-
-def poison_free_memory(shapes: Sequence[torch.Tensor], element_sizes: Sequence[int]) -> None:
-    """Fill and free blocks like the given tensors, of each element size: allocators reuse them."""
-    filled = [
-        torch.empty(like.numel() * size, dtype=torch.uint8, device=like.device).fill_(POISON)
-        for like in shapes
-        for size in element_sizes
-        for _ in range(COPIES)
-    ]
-    del filled
-
-
-def poison_results(returned: Any, arguments: Any) -> None:
-    """Overwrite results, so that a second call cannot hand them out again as its own."""
-    kept = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(arguments)}
-    for tensor in tensors_in(returned):
-        # A result may be an argument, or a view of one.
-        if tensor.untyped_storage().data_ptr() not in kept and tensor.numel():
-            bytes_of(tensor.detach()).fill_(POISON)
 
 
 def find_operator(job: Job) -> Operator:

@@ -20,14 +20,13 @@ from tilesmith.bench.case import Arguments, Operator
 from tilesmith.bench.implementations import ImplementationKind, NotAvailableError, load_function
 from tilesmith.bench.job_rows import Stage, harness_failed, raised, raised_while_timing, unavailable
 from tilesmith.bench.judging.once import JudgesOnce, predicted
-from tilesmith.bench.plan import Job, Options
-from tilesmith.bench.reference import (
-    Judgement,
-    Reference,
-    fingerprint,
+from tilesmith.bench.judging.poison import (
     poison_free_memory,
     poison_results,
+    poisoned_allocations,
 )
+from tilesmith.bench.plan import Job, Options
+from tilesmith.bench.reference import Judgement, Reference, fingerprint
 from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
 from tilesmith.bench.timing import AmountOfWork, Timed, time_in_turns
 from tilesmith.diagnostics.catalogue import BaseWarning
@@ -289,8 +288,9 @@ class Trial:
         arguments = self.arguments
         self._poison()
         start = perf_counter()
-        first = work()
-        synchronize(self.job.device)
+        with poisoned_allocations():
+            first = work()
+            synchronize(self.job.device)
         self._update(compile_s=perf_counter() - start - self._tuner.tune_s)
         if self.job.owner is Owner.OURS:
             self._update(**self._tuner.facts())
@@ -298,8 +298,9 @@ class Trial:
         poison_results(first, arguments)
         del first
         self._begin(Stage.CALL)
-        second = work()
-        synchronize(self.job.device)
+        with poisoned_allocations():
+            second = work()
+            synchronize(self.job.device)
         self._begin(Stage.JUDGE)
         self._accept(self._judged(kept), "")
         self._accept(self._judged(second), "a second call: ")
