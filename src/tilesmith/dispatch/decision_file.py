@@ -44,11 +44,11 @@ def find_file(source: Path, kernel: str, target: Target) -> DecisionFile | None:
     One for this very device counts as soon as it is written, also after the first call.
     """
     exact = _exact_path(source, kernel, target)
-    try:
+    version = None
+    if os.access(exact, os.R_OK):  # at every call: cheaper than an error of ``stat``
         found = os.stat(exact)
-    except OSError:
-        return _read_file(source, kernel, target, None)
-    return _read_file(source, kernel, target, (found.st_mtime_ns, found.st_size, found.st_ino))
+        version = (found.st_mtime_ns, found.st_size, found.st_ino)
+    return _read_file(source, kernel, target, version)
 
 
 @cache
