@@ -74,29 +74,32 @@ def latest_times(history: History) -> dict[int, float]:
 
 def test_every_kind_of_failure_costs_one_candidate_only(faults):
     faults(
-        c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception", c6="hang",
-        c7="build segfault",
+        c1="late", c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception", c6="hang",
+        c7="build segfault", c8="exhaust",
     )  # fmt: skip
     kernel = make_add()
-    sizes = [1024, 512, 256, 128, 64, 32, 16, 4]
+    sizes = [1024, 512, 256, 128, 64, 32, 16, 8, 4, 2]
     result, history = search(kernel, (X, Y), sizes, benchmark_timeout=2)
     found = verdicts(history)
-    assert found.pop(1024) is Verdict.OK
-    assert found.pop(4).is_timed
+    assert found.pop(4) is Verdict.OK
+    assert found.pop(2).is_timed
     assert found == {
+        1024: Verdict.WRONG,
         512: Verdict.CRASHED,
         256: Verdict.WRONG,
         128: Verdict.NONDETERMINISTIC,
         64: Verdict.BUILD_ERROR,
         32: Verdict.HUNG,
         16: Verdict.BUILD_ERROR,
+        8: Verdict.OUT_OF_MEMORY,
     }
     assert result.stop is StopReason.FINISHED
-    assert block(result.config) in (1024, 4)
+    assert block(result.config) in (4, 2)
     reasons = {block(o.config): o.reason for o in result.failures}
     assert "SIGSEGV" in reasons[512]
     assert "2 s" in reasons[32]
     assert "fault injection" in reasons[64]
+    assert reasons[1024].startswith("after it was timed: ")
     assert torch.equal(kernel(X, Y), X + Y)
 
 

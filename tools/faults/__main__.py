@@ -7,6 +7,7 @@ written as ``faults.md`` and ``faults.json``. What is real and what is simulated
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import subprocess
 import sys
@@ -52,6 +53,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/faults"))
     parser.add_argument("--seconds", type=float, default=1500.0)
     options = parser.parse_args()
+    logging.getLogger("tilesmith").setLevel(logging.ERROR)  # thousands of damaged files
     torch.set_num_threads(1)  # scenarios are forks of this process
     found: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="faults-") as name:

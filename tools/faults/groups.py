@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from tools.faults.candidates import misbehave
+from tools.faults.disks import trouble
 from tools.faults.kills import kill_children, kill_parents
 from tools.faults.rows import Group
+from tools.faults.stores import damage_files, kill_writers
 
 GROUPS: dict[str, Group] = {
+    "files": damage_files,
+    "writers": kill_writers,
+    "disks": trouble,
+    "candidates": misbehave,
     "parents": kill_parents,
     "children": kill_children,
 }

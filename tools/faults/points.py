@@ -23,7 +23,10 @@ from tilesmith.lab.processes.channel import Channel
 
 VARIABLE = "FAULT_PLAN"
 _GLOBAL = re.compile(rb"\x8c.([A-Za-z]+)\x94\x93", re.DOTALL)
-_CHANGING = re.compile(r"\d+-[0-9a-f]{8}|(?<![a-z])[0-9a-f]{8,}|(?<=_)[a-z0-9_]{8}(?=\.pt)")
+_CHANGING = re.compile(
+    r"\d+-[0-9a-f]{8}$|[0-9a-f]{12,}|(?<=tmp/)(tmp)?[a-z0-9_]{8}(?=$|/)|(?<=-)[a-z0-9_]{8}(?=\.pt$)"
+)
+"""What is different in the names of every run."""
 _FILE_EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree")
 _PROCESS_EVENTS = ("subprocess.Popen", "os.fork", "os.killpg", "os.kill")
 _WATCHED = (*_FILE_EVENTS, *_PROCESS_EVENTS)

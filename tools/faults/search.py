@@ -41,9 +41,8 @@ from tools.faults.points import Plan, Points
 SIZES = (1024, 256, 64)
 FAMILY = "FAULT_FAMILY"
 """The variable by which all processes of a search are found."""
-BUDGET_S = 60.0
-LIMIT_S = 120.0
-"""For a whole process, on a machine that has much else to do."""
+GRACE_S = 60.0
+"""For a whole process besides its budget, on a machine that has much else to do."""
 X, Y = torch.arange(1000.0), torch.arange(1000.0).flip(0) / 3
 Body = Callable[["Spot"], dict[str, Any]]
 
@@ -54,14 +53,15 @@ class Spot:
 
     root: Path
     sizes: tuple[int, ...] = SIZES
-    is_light: bool = True
-    """Whether nothing is really run."""
+    runner: str = light_runner.MODULE
+    """The module of the runner; one that is not the light one also builds."""
     temporary: Path | None = None
     """Another place for temporary files."""
     cache: Path | None = None
     """Another place for the cache."""
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
     environment: dict[str, str] = field(default_factory=dict[str, str])
+    budget_s: float = 60.0
     family: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
@@ -106,12 +106,12 @@ def in_fork(spot: Spot, body: Body, plan: Plan | None = None) -> Ended:
         finally:
             sys.stderr.flush()
             os._exit(code)
-    code = _await_end(pid)
+    code = _await_end(pid, spot.budget_s + GRACE_S)
     return Ended(code, json.loads(path.read_text()) if code == 0 else None)
 
 
-def _await_end(pid: int) -> int:
-    deadline = time.monotonic() + LIMIT_S
+def _await_end(pid: int, limit_s: float) -> int:
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
@@ -134,8 +134,9 @@ def _settle(spot: Spot, plan: Plan | None) -> None:
     capture._MEMORY_DISK = spot.temporary  # type: ignore[attr-defined]
     tuner.MAX_FINALS_S = 0.05
     build_pool.SERVER = light_server.MODULE
-    if spot.is_light:
-        place.RUNNER_MODULE = light_runner.MODULE
+    place.RUNNER_MODULE = spot.runner
+    if spot.runner != light_runner.MODULE:
+        place.BUILD_FUNCTION = f"{spot.runner}:build"
     _note_what_is_kept(spot.notes)
     if plan is not None:
         os.environ.update(plan.environment())
@@ -169,7 +170,7 @@ def search(spot: Spot) -> dict[str, Any]:
     quiet = {"autotune_log_level": 50, "autotune_progress_bar": False}
     keywords = {"method": "FiniteSearch", "configs": configs, **quiet, **spot.settings}
     bound = kernel.bind((X, Y))
-    found = Autotuner([history]).tune(bound, (X, Y), TuneRequest(True, BUDGET_S, keywords))
+    found = Autotuner([history]).tune(bound, (X, Y), TuneRequest(True, spot.budget_s, keywords))
     bound.install(found)
     result = history.result
     assert result is not None
@@ -183,6 +184,11 @@ def search(spot: Spot) -> dict[str, Any]:
         "verdicts": {str(o.config.block_sizes[0]): o.verdict.value for o in outcomes},
         "reasons": {str(o.config.block_sizes[0]): o.reason for o in outcomes},
     }
+
+
+def call(spot: Spot) -> dict[str, Any]:
+    """The first call of a kernel that nothing was kept of."""
+    return {"is_right": bool(torch.equal(make_add()(X, Y), X + Y))}
 
 
 def find_losses(spot: Spot) -> list[str]:
@@ -221,7 +227,8 @@ def find_litter(spot: Spot) -> list[str]:
     assert spot.cache is not None
     assert spot.temporary is not None
     left = [path for path in spot.temporary.rglob("*") if "tilesmith" in path.name]
-    halves = [path for path in spot.cache.rglob(".*.*-*") if path.is_file()]
+    # Halves of objects are files of their folder, which is cut to its limit.
+    halves = [path for path in (spot.cache / "tuning").rglob(".*.*-*") if path.is_file()]
     return [f"left behind: {path.relative_to(spot.root)}" for path in (*left, *halves)]
 
 
