@@ -124,9 +124,7 @@ def _on(disk: Disk, how: str, folder: Path, body: trial.Body) -> trial.Body:
     return run
 
 
-def _search_on(
-    disk: Disk, name: str, make: Callable[[Path, Path], trial.Spot], root: Path
-) -> Row:
+def _search_on(disk: Disk, name: str, make: Callable[[Path, Path], trial.Spot], root: Path) -> Row:
     place = root / f"search-{disk.name}-{name}".replace(" ", "-")
     folder = place / "disk"
     with mounted(disk, folder) as how:
@@ -143,7 +141,9 @@ def _search_on(
     outcome = "the search goes on"
     if ended.report and not ended.report["is_measured"]:
         outcome = f"there is no search: {ended.report['problem'].splitlines()[0]}"
-    return Row(GROUP, f"{name} {disk.name}", f"{outcome}; results are right", tuple(problems), 1, how)
+    return Row(
+        GROUP, f"{name} {disk.name}", f"{outcome}; results are right", tuple(problems), 1, how
+    )
 
 
 def _judge_search(spot: trial.Spot, ended: trial.Ended) -> list[str]:
@@ -164,7 +164,9 @@ def _call_on(disk: Disk, root: Path) -> Row:
     problems = [] if ended.report == {"is_right": True} else [f"{ended}: {spot.log[-300:]}"]
     problems += ["a traceback"] if "Traceback" in spot.log else []
     text = "code is compiled and not kept; results are right"
-    return Row(GROUP, f"first call, cache and temporary folder {disk.name}", text, tuple(problems), 1, how)
+    return Row(
+        GROUP, f"first call, cache and temporary folder {disk.name}", text, tuple(problems), 1, how
+    )
 
 
 def _push_to(disk: Disk, root: Path) -> Row:

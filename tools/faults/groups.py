@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tools.faults.candidates import misbehave
+from tools.faults.clocks import jumps
+from tools.faults.crowd import crowd
 from tools.faults.disks import trouble
 from tools.faults.kills import kill_children, kill_parents
 from tools.faults.rows import Group
@@ -11,6 +13,8 @@ from tools.faults.stores import damage_files, kill_writers
 GROUPS: dict[str, Group] = {
     "files": damage_files,
     "writers": kill_writers,
+    "clocks": jumps,
+    "crowds": crowd,
     "disks": trouble,
     "candidates": misbehave,
     "parents": kill_parents,

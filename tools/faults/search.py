@@ -31,7 +31,6 @@ from tilesmith.store.journal import Journal
 from tilesmith.store.outcome import Outcome
 from tilesmith.store.winners import Winner, Winners, read_text
 from tilesmith.tune import tuner
-from tilesmith.tune.archive import Archive
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 from tilesmith.tune.places import place
@@ -189,6 +188,14 @@ def search(spot: Spot) -> dict[str, Any]:
 def call(spot: Spot) -> dict[str, Any]:
     """The first call of a kernel that nothing was kept of."""
     return {"is_right": bool(torch.equal(make_add()(X, Y), X + Y))}
+
+
+def find_stored(spot: Spot) -> dict[str, Any]:
+    """Whether an ordinary first call finds what was stored for just these configs."""
+    bound = make_add().bind((X, Y))
+    winners = Winners(Path(os.environ["TILESMITH_CACHE_DIR"]))
+    found = winners.entries(bound.definition.name)
+    return {"is_stored": any(winner.config.block_sizes[0] in spot.sizes for winner in found)}
 
 
 def find_losses(spot: Spot) -> list[str]:
