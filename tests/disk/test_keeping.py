@@ -83,7 +83,7 @@ def test_files_of_a_clock_that_was_ahead_do_not_stay_for_ever(tmp_path: Path):
     ahead = [tmp_path / f"ahead-{number}.o" for number in range(6)]
     for path in ahead:
         path.write_bytes(bytes(SIZE))
-        os.utime(path, (time.time() + 1e8,) * 2)
+        os.utime(path, (time.time() + 1e8, time.time() + 1e8))
     note_use(ahead[0])
     assert cut(tmp_path, 10 * SIZE) == 4
     assert left(tmp_path) == sorted([ahead[0].name, *(path.name for path in old), *_last(ahead)])

@@ -74,8 +74,8 @@ def latest_times(history: History) -> dict[int, float]:
 
 def test_every_kind_of_failure_costs_one_candidate_only(faults):
     faults(
-        c1="late", c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception", c6="hang",
-        c7="build segfault", c8="exhaust",
+        c1="late", c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception",
+        c6="hang", c7="build segfault", c8="exhaust",
     )  # fmt: skip
     kernel = make_add()
     sizes = [1024, 512, 256, 128, 64, 32, 16, 8, 4, 2]

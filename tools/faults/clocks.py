@@ -110,15 +110,15 @@ def _between_cuts(root: Path, name: str, by: timedelta) -> Row:
         for number in range(10):
             key = object_key([str(number)])
             cache.get(key, lambda: bytes(1000))
-            os.utime(cache.path(key), (time.time(),) * 2)
+            os.utime(cache.path(key), (time.time(), time.time()))
         return {}
 
     trial.in_fork(trial.Spot(root), store)
     cache = ObjectCache(root / "cache")
     for path in cache.folder.iterdir():
-        is_old = abs(by) > timedelta(hours=2)
-        if not is_old:  # neither so old nor so far ahead that it may go
-            os.utime(path, (path.stat().st_mtime - 2 * entries.SPARED_S,) * 2)
+        if abs(by) < timedelta(hours=2):  # neither so old nor so far ahead that it may go
+            used = path.stat().st_mtime - 2 * entries.SPARED_S
+            os.utime(path, (used, used))
     entries.cut(cache.folder, 5000)
     size = sum(path.stat().st_size for path in cache.folder.glob("*.o"))
     problems = [] if 0 < size <= 5000 else [f"{size} bytes are left of 5000 that may be"]

@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +33,20 @@ def _many_searches(root: Path) -> Row:
         trial.Spot(root / str(number), cache=root / "cache", budget_s=300.0)
         for number in range(NUM_SEARCHES)
     ]
-    threads: list[int] = []
+    pids: list[int] = []
     for spot in spots:
         pid = os.fork()
         if pid == 0:
             ended = trial.in_fork(spot, trial.search)
             (spot.root / "ended").write_text(json.dumps([ended.code, ended.report]))
             os._exit(0)
-        threads.append(pid)
-    for pid in threads:
+        pids.append(pid)
+    for pid in pids:
         os.waitpid(pid, 0)
     problems: list[str] = []
     for spot in spots:
         ended = trial.Ended(*json.loads((spot.root / "ended").read_text()))
-        own = [*judge(spot, ended, most_failed=0), *leftovers(replace(spot))]
+        own = [*judge(spot, ended, most_failed=0), *leftovers(spot)]
         problems += [f"search {spot.root.name}: {problem}" for problem in own]
     (journal,) = (root / "cache" / "tuning" / "journal").glob("*.jsonl")
     lines = journal.read_text().splitlines()
@@ -57,7 +56,7 @@ def _many_searches(root: Path) -> Row:
 
 
 def _forks(root: Path) -> Iterator[Row]:
-    spot = trial.Spot(root / "call", runner=trial.light_runner.MODULE)
+    spot = trial.Spot(root / "call")
     ended = trial.in_fork(spot, _fork_and_call)
     problems = [] if ended.report == {"codes": [0, 0]} else [f"{ended} {spot.log[-300:]}"]
     text = "the fork computes with one thread; both are right"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def timed(rows: Iterable[Row]) -> Iterator[Row]:
     started = time.monotonic()
     for row in rows:
         now = time.monotonic()
-        yield Row(**{**asdict(row), "seconds": round(now - started, 2)})
+        yield replace(row, seconds=round(now - started, 2))
         started = now
 
 

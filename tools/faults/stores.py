@@ -118,7 +118,7 @@ def _damage_team(root: Path) -> Iterator[Row]:
 
 def kill_writers(root: Path) -> Iterator[Row]:
     """Whatever writes files of the cache, killed at each of its steps."""
-    for name, (before, write, check) in WRITERS.items():
+    for name, (before, write, _) in WRITERS.items():
         spot = trial.Spot(root / f"{name}-steps")
         before(spot)
         notes = spot.root / "steps"

@@ -71,7 +71,9 @@ class Journal:
         line = to_line(self.key, outcome).encode()
         if not self.is_broken:
             try:
-                self._write(line)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._rotate()
+                append_lines(self.path, line)
                 return
             except OSError as error:
                 self.is_broken = True
@@ -81,11 +83,6 @@ class Journal:
                     error.strerror or error,
                 )
         self._memory.append(line)
-
-    def _write(self, line: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._rotate()
-        append_lines(self.path, line)
 
     def _rotate(self) -> None:
         if not self.path.exists() or self.path.stat().st_size <= self._max_bytes:

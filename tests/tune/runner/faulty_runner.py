@@ -1,10 +1,10 @@
 """A runner and a builder that misbehave for chosen candidates, to be started as processes.
 
 Which ones is read from the environment variable ``FAULTS``: a JSON list of records with ``match``
-(the candidate's key, or a text in its source or LLVM text), ``fault`` (a name from this module, which
-strikes when results are checked; ``build hang`` and ``time hang`` strike earlier or later) and, for
-a fault that happens only once, ``marker`` (a file that is made when it has). This module takes the
-place of ``tilesmith.tune.runner.main``, its ``build`` that of ``build_program``.
+(the candidate's key, or a text in its source or LLVM text), ``fault`` (a name from this module,
+which strikes when results are checked; ``build hang`` and ``time hang`` strike earlier or later)
+and, for a fault that happens only once, ``marker`` (a file that is made when it has). This module
+takes the place of ``tilesmith.tune.runner.main``, its ``build`` that of ``build_program``.
 """
 
 from __future__ import annotations
