@@ -52,8 +52,8 @@ FAULTS = (
     Fault("racy result: two runs differ", "nondeterministic", "nondeterministic"),
     Fault("raises", "exception", "run error"),
     Fault("build hangs", "build hang", "build timeout"),
-    Fault("build segfaults", "build segfault", "build error"),
-    Fault("build killed, as for want of memory", "build kill", "build error"),
+    Fault("build segfaults", "build segfault", "crashed"),
+    Fault("build killed, as for want of memory", "build kill", "crashed"),
 )
 SIZES = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 GOOD = 1

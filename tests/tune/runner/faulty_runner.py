@@ -53,7 +53,8 @@ def find_fault(program: Program, stage: str) -> str:
 def _is_of(program: Program, match: str) -> bool:
     if KEY.fullmatch(match):  # c1 is not c10
         return match == program.key
-    return match in program.artifact.source or match in program.artifact.llvm
+    texts = (program.key, program.artifact.source, program.artifact.llvm)
+    return any(match in text for text in texts)
 
 
 def _is_due(marker: str) -> bool:
