@@ -6,6 +6,7 @@
 # make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
 # make fuzz-score   how soon random programs notice ten known compiler bugs
 # make soak         mixed calls for an hour: flat memory, flat latency, no leaks (MINUTES=60 DEVICE=cpu)
+# make faults       processes killed at every step, disks full, clocks jumping: the table of faults
 # make check        lint, types and layers only
 # make format       rewrite files the way `make check` wants them
 # make golden       accept the present output as the expected output, then read the diff
@@ -46,7 +47,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs generated ops torch-table versions release clean fuzz fuzz-score scoreboard soak
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs generated ops torch-table versions release clean fuzz fuzz-score scoreboard soak faults
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -92,6 +93,12 @@ MINUTES ?= 60
 
 soak: $(READY_DEV)
 	$(PYTHON) -m tools.soak --minutes $(MINUTES) --device $(DEVICE)
+
+# Into build/faults; some minutes. ONLY="files writers" runs these groups.
+FAULT_SECONDS ?= 1500
+
+faults: $(READY_DEV)
+	$(PYTHON) -m tools.faults --seconds $(FAULT_SECONDS) $(if $(ONLY),--only $(ONLY))
 
 check: lint types layers
 

@@ -76,3 +76,19 @@ def test_one_name_in_32_looks(tmp_path: Path):
 
 def test_a_folder_that_is_gone_is_no_error(tmp_path: Path):
     keep_small(tmp_path / "gone", "00", 1)
+
+
+def test_files_of_a_clock_that_was_ahead_do_not_stay_for_ever(tmp_path: Path):
+    old = fill(tmp_path, 6)
+    ahead = [tmp_path / f"ahead-{number}.o" for number in range(6)]
+    for path in ahead:
+        path.write_bytes(bytes(SIZE))
+        os.utime(path, (time.time() + 1e8, time.time() + 1e8))
+    note_use(ahead[0])
+    assert cut(tmp_path, 10 * SIZE) == 4
+    assert left(tmp_path) == sorted([ahead[0].name, *(path.name for path in old), *_last(ahead)])
+
+
+def _last(ahead: list[Path]) -> list[str]:
+    """Of those that nothing is known of any may stay; names decide."""
+    return [sorted(path.name for path in ahead[1:])[-1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from itertools import combinations
@@ -135,7 +136,6 @@ def doubled(x):
 def module(tmp_path: Path) -> Any:
     path = tmp_path / "doubling.py"
     path.write_text(KERNEL)
-    decision_file.find_file.cache_clear()
     return load_module(path)
 
 
@@ -149,8 +149,6 @@ def test_calls_follow_the_decision(module: Any, tmp_path: Path) -> None:
     text = found.path.read_text()
     assert "if x.size(0) <= 12:" in text
     assert "4 shapes, 2 configs, 2 branches: 0.00 %" in text
-    # A new process: decisions are looked for once.
-    decision_file.find_file.cache_clear()
     kernel = load_module(tmp_path / "doubling.py").doubled
     for rows, block in ((3, 1), (12, 1), (13, 32), (1000, 32)):
         x = torch.randn(rows, 64)
@@ -168,22 +166,42 @@ def test_without_a_file_one_kernel_serves_all(module: Any) -> None:
 
 
 def test_an_older_gpu_s_file_serves_a_newer_one(tmp_path: Path) -> None:
-    source = tmp_path / "kernels.py"
     text = "def key_f(x):\n    return 0\n\n\ndef autotune_f(x):\n    return {'num_warps': %d}\n"
-    (tmp_path / "_tilesmith_aot_kernels_f_cuda_80.py").write_text(text % 1)
-    (tmp_path / "_helion_aot_kernels_cuda_sm90.py").write_text(text % 2)
-    decision_file.find_file.cache_clear()
+    files = {"_tilesmith_aot_kernels_f_cuda_80.py": 1, "_helion_aot_kernels_cuda_sm90.py": 2}
 
-    def warps(target: str) -> Any:
-        found = decision_file.find_file(source, "f", parse_target(target))
+    def warps(folder: str, target: str) -> Any:
+        found = decision_file.find_file(tmp_path / folder / "kernels.py", "f", parse_target(target))
         return found and found.choose(None)["num_warps"]
 
-    assert [warps(t) for t in ("cuda:80", "cuda:90", "cuda:100")] == [1, 1, 1]
-    (tmp_path / "_tilesmith_aot_kernels_f_cuda_90.py").write_text(text % 3)
-    decision_file.find_file.cache_clear()
-    assert [warps(t) for t in ("cuda:80", "cuda:90", "cuda:100")] == [1, 3, 3]
-    assert warps("hip:gfx942") is None
+    for folder, more in (("old", {}), ("new", {"_tilesmith_aot_kernels_f_cuda_90.py": 3})):
+        (tmp_path / folder).mkdir()
+        for name, number in {**files, **more}.items():
+            (tmp_path / folder / name).write_text(text % number)
+    targets = ("cuda:80", "cuda:90", "cuda:100")
+    assert [warps("old", target) for target in targets] == [1, 1, 1]
+    assert [warps("new", target) for target in targets] == [1, 3, 3]
+    assert warps("new", "hip:gfx942") is None
+    source = tmp_path / "new" / "kernels.py"
     assert decision_file.find_file(source, "g", parse_target("cuda:90")) is None
+
+
+def test_a_decision_written_after_the_first_call_is_followed(module: Any) -> None:
+    kernel, x = module.doubled, torch.randn(7, 64)
+    assert torch.equal(kernel(x), x * 2)
+    source = Path(module.__file__)
+    path = source.with_name(decision_file.file_name(source, "doubled", kernel.bind((x,)).target))
+    for block in (8, 4, 2):  # files of one second and one size
+        path.write_text(
+            "def key_doubled(x):\n    return 0\n\n\ndef autotune_doubled(x):\n"
+            f"    return {{'block_sizes': [{block}, 64]}}\n"
+        )
+        # Its own time: what is written twice in one tick of the clock is one file to anybody.
+        os.utime(path, ns=(block, block))
+        assert torch.equal(kernel(x), x * 2)
+        assert kernel.bind((x,)).chosen["block_sizes"][0] == block
+    path.unlink()
+    assert torch.equal(kernel(x), x * 2)
+    assert kernel.bind((x,)).chosen is None
 
 
 @tilesmith.kernel

@@ -38,11 +38,13 @@ def test_mistakes_are_messages(tmp_path):
         (["--config", "{"], "--config"),
         (["--beside", "[1]"], "--beside"),
         (["-o", str(tmp_path)], "cannot be written"),
+        (["-o", str(tmp_path / "new" / "page.html")], "there is no folder"),
         (["--target", "cuda:90", "--measure"], "is not here"),
     ):
         done = CliRunner().invoke(app, [*command, "--device", "cpu", *extra])
         assert done.exit_code == 2, done.output
         assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_options_are_on_the_page():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -233,3 +234,30 @@ def test_of_several_old_winners_the_latest_counts(tmp_path, monkeypatch):
         monkeypatch.setattr("tilesmith.store.winners.now_text", lambda day=day: f"2026-01-{day}")
         winners.commit(other(toolchain=(("tilesmith", version),)), config(int(day)), 1.5)
     assert stored(winners, other(toolchain=(("tilesmith", "0.3.0"),))).config == config(3)
+
+
+def test_winners_that_cannot_be_read_for_a_while_are_not_replaced(tmp_path, monkeypatch, caplog):
+    Winners(tmp_path).commit(KEY, config(1), 1.5)
+    path = Winners(tmp_path).path(KEY.kernel)
+    content = path.read_bytes()
+
+    def fail(self, *args, **keywords):
+        raise OSError(errno.EIO, "Input/output error")
+
+    winners = Winners(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", fail)
+        winners.commit(other(arguments="x"), config(2), 2.5)
+    assert path.read_bytes() == content
+    assert "kept in memory only" in caplog.text
+    assert stored(winners, other(arguments="x")).config == config(2)
+    assert stored(winners, KEY).config == config(1)
+
+
+def test_what_killed_writers_left_goes_with_the_next_winner(tmp_path):
+    winners = Winners(tmp_path)
+    winners.commit(KEY, config(1), 1.5)
+    (winners.folder / f".{winners.path(KEY.kernel).name}.123-0123abcd").write_text("half of it")
+    winners.commit(KEY, config(2), 1.0)
+    names = {path.name for path in winners.folder.iterdir()}
+    assert names == {winners.path(KEY.kernel).name, ".lock"}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from tilesmith.schedule.config import Config
 from tilesmith.store.journal import Journal
@@ -101,6 +102,32 @@ def test_a_torn_line_at_the_end_waits_for_its_rest(shared: SharedFolder, tmp_pat
     assert push(tmp_path, shared, None).measurements == 1
     path.write_bytes(whole + whole)
     assert push(tmp_path, shared, None).measurements == 1
+
+
+def test_a_line_torn_here_does_not_swallow_what_is_pulled(tmp_path: Path) -> None:
+    shared, ours = SharedFolder(str(tmp_path / "shared")), tmp_path / "ours"
+    measure(tmp_path / "theirs", CONFIG, 1.0)
+    push(tmp_path / "theirs", shared, None)
+    measure(ours, Config(block_sizes=[32]), 2.0)
+    journal = Journal(ours, KEY)
+    journal.path.write_bytes(journal.path.read_bytes() + b'{"schema":1,"time":"2026')
+    assert pull(ours, shared, None).measurements == 1
+    assert set(journal.recall()) == {CONFIG, Config(block_sizes=[32])}
+
+
+def test_a_lock_that_is_never_given_back_ends_an_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, ours = SharedFolder(str(tmp_path / "shared")), tmp_path / "ours"
+    measure(tmp_path / "theirs", CONFIG, 1.0)
+    push(tmp_path / "theirs", shared, None)
+    measure(ours, Config(block_sizes=[32]), 2.0)
+    monkeypatch.setattr("tilesmith.team.exchange.LOCK_TIMEOUT_S", 0.01)
+    lock = FileLock(f"{Journal(ours, KEY).path}.lock", is_singleton=False)
+    with lock, pytest.raises(OSError, match="lock"):
+        pull(ours, shared, None)
+    with FileLock(ours / "tuning" / ".team.lock"), pytest.raises(OSError, match="lock"):
+        push(ours, shared, None)
 
 
 def test_what_was_measured_here_stays(shared: SharedFolder, tmp_path: Path) -> None:

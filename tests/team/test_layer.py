@@ -96,6 +96,17 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["pull", "diff", "prune"])
+def test_a_folder_that_is_not_there_is_no_empty_cache(tmp_path: Path, command: str) -> None:
+    url = str(tmp_path / "sharde")
+    ours = [] if command == "prune" else ["--cache-dir", str(tmp_path / "ours")]
+    ended = CliRunner().invoke(app, ["cache", command, url, *ours])
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr == f"error: {url}: there is no such folder, or nothing was pushed yet\n"
+    (tmp_path / "sharde").mkdir()
+    assert CliRunner().invoke(app, ["cache", command, url, *ours]).exit_code == 0
+
+
 def test_explain_says_where_a_config_came_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

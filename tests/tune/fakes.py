@@ -86,6 +86,8 @@ class FakeRunner:
     rng: Random = field(default_factory=lambda: Random(0))
 
     def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
+        if emitted.key in self.known:  # a new best is asked again after it was timed
+            return CheckReply(Verdict.OK, "", 1.5 * self.times(emitted.key))
         if self.is_lost:
             raise RunnerLostError("no such device")
         if self.ends_after is not None:

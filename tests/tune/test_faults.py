@@ -8,14 +8,19 @@ import time
 import pytest
 import torch
 
+from tests.store.samples import KEY
 from tests.tune.kernels import config, make_add, make_scale
 from tests.tune.runner.faulty_runner import fault_environment
 from tilesmith.jit.tuner import TuneRequest
+from tilesmith.lab.processes.build_pool import BuildOutcome
+from tilesmith.lab.processes.channel import ChildDied, ChildTimeout
 from tilesmith.schedule.config import Config
-from tilesmith.store.outcome import Verdict
+from tilesmith.store.journal import Journal
+from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 from tilesmith.tune.result import StopReason, TuneResult
+from tilesmith.tune.workers import read_build
 
 BUDGET = 60.0
 """Searches here have few candidates and end long before."""
@@ -74,30 +79,54 @@ def latest_times(history: History) -> dict[int, float]:
 
 def test_every_kind_of_failure_costs_one_candidate_only(faults):
     faults(
-        c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception", c6="hang",
-        c7="build segfault",
+        c1="late", c2="segfault", c3="wrong", c4="nondeterministic", c5="build exception",
+        c6="hang", c7="build segfault", c8="exhaust",
     )  # fmt: skip
     kernel = make_add()
-    sizes = [1024, 512, 256, 128, 64, 32, 16, 4]
+    sizes = [1024, 512, 256, 128, 64, 32, 16, 8, 4, 2]
     result, history = search(kernel, (X, Y), sizes, benchmark_timeout=2)
     found = verdicts(history)
-    assert found.pop(1024) is Verdict.OK
-    assert found.pop(4).is_timed
+    assert found.pop(4) is Verdict.OK
+    assert found.pop(2).is_timed
     assert found == {
+        1024: Verdict.WRONG,
         512: Verdict.CRASHED,
         256: Verdict.WRONG,
         128: Verdict.NONDETERMINISTIC,
         64: Verdict.BUILD_ERROR,
         32: Verdict.HUNG,
-        16: Verdict.BUILD_ERROR,
+        16: Verdict.CRASHED,
+        8: Verdict.OUT_OF_MEMORY,
     }
     assert result.stop is StopReason.FINISHED
-    assert block(result.config) in (1024, 4)
+    assert block(result.config) in (4, 2)
     reasons = {block(o.config): o.reason for o in result.failures}
     assert "SIGSEGV" in reasons[512]
     assert "2 s" in reasons[32]
     assert "fault injection" in reasons[64]
+    assert reasons[1024].startswith("after it was timed: ")
     assert torch.equal(kernel(X, Y), X + Y)
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [
+        (ChildDied(-9), Verdict.CRASHED),
+        (ChildTimeout(30.0, stage="start"), Verdict.CRASHED),
+        (ChildTimeout(60.0), Verdict.BUILD_TIMEOUT),
+    ],
+)
+def test_a_build_that_the_machine_may_have_ended_is_tried_again_by_a_later_search(
+    failure, verdict, tmp_path
+):
+    found = read_build(BuildOutcome("c1", failure, 1.0))
+    assert found.verdict is verdict
+    journal = Journal(tmp_path, KEY)
+    outcome = Outcome(Candidate(config(64)), found.verdict, found.reason)
+    journal.append(outcome)
+    assert journal.recall() == {}
+    journal.append(outcome)
+    assert set(journal.recall()) == {config(64)}
 
 
 def test_when_every_candidate_fails_the_kernel_still_runs(faults, capsys):

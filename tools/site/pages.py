@@ -39,7 +39,7 @@ FOLDERS = {
     ),
     "guides": (
         *("tuning", "facts", "accuracy", "export", "shapes", "visible", "logs"),
-        *("explorer", "fleet", "team", "upgrading"),
+        *("explorer", "fleet", "team", "upgrading", "reliability"),
     ),
 }
 """Where pages of docs/ stand in the site."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -14,6 +15,12 @@ UNPRINTED = 3
 
 class UsageError(Exception):
     """Options that do not go together, or name what is not there."""
+
+
+def require_folder(path: Path) -> None:
+    """Refuse to write where there is no folder, before anything is worked out in vain."""
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
 class SideConsole(Console):

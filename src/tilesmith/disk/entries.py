@@ -111,7 +111,7 @@ class _Entry(NamedTuple):
 def note_use(path: Path) -> None:
     """Make it one of those used last; its time of change says when."""
     with suppress(OSError):
-        if time.time() - path.stat().st_mtime > _TOUCH_S:
+        if abs(time.time() - path.stat().st_mtime) > _TOUCH_S:  # a clock may have gone back
             os.utime(path)
 
 
@@ -151,10 +151,13 @@ def _remove_oldest(entries: list[_Entry], excess: int, spared_from: float) -> in
 
 def _entries(folder: Path) -> list[_Entry]:
     found: list[_Entry] = []
+    latest = time.time() + SPARED_S
     for path in folder.iterdir():
         # Another process may remove it meanwhile.
         with suppress(FileNotFoundError):
             status = path.lstat()
             if stat.S_ISREG(status.st_mode) and path.name != _LOCK:
-                found.append(_Entry(status.st_mtime, status.st_size, path))
+                # A time to come is no time of use: the clock was wrong then, or is wrong now.
+                used = status.st_mtime if status.st_mtime <= latest else 0.0
+                found.append(_Entry(used, status.st_size, path))
     return found

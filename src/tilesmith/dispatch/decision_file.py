@@ -6,6 +6,7 @@ that config as a dictionary. Files that Helion wrote have the same two functions
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilesmith.artifacts import load_module
 from tilesmith.dispatch.cover import Timings, geomean_loss
 from tilesmith.dispatch.decision import Leaf, Node, leaves
 from tilesmith.targets import Target
@@ -29,6 +29,8 @@ class DecisionFile:
     path: Path
     key: Callable[..., Any]
     choose: Callable[..., dict[str, Any]]
+    version: tuple[int, ...] | None = None
+    """What tells it from the file before; code of one is not that of the next."""
 
 
 def file_name(source: Path, kernel: str, target: Target) -> str:
@@ -36,18 +38,41 @@ def file_name(source: Path, kernel: str, target: Target) -> str:
     return f"{OURS}_{source.stem}_{kernel}_{str(target).replace(':', '_')}.py"
 
 
-@cache
 def find_file(source: Path, kernel: str, target: Target) -> DecisionFile | None:
-    """The file for a kernel on a device, or for the nearest older GPU of the kind."""
-    exact = source.with_name(file_name(source, kernel, target))
+    """The file for a kernel on a device, or for the nearest older GPU of the kind.
+
+    One for this very device counts as soon as it is written, also after the first call.
+    """
+    exact = _exact_path(source, kernel, target)
+    version = None
+    if os.access(exact, os.R_OK):  # at every call: cheaper than an error of ``stat``
+        found = os.stat(exact)
+        version = (found.st_mtime_ns, found.st_size, found.st_ino)
+    return _read_file(source, kernel, target, version)
+
+
+@cache
+def _exact_path(source: Path, kernel: str, target: Target) -> str:
+    return str(source.with_name(file_name(source, kernel, target)))
+
+
+@cache
+def _read_file(
+    source: Path, kernel: str, target: Target, version: tuple[int, ...] | None
+) -> DecisionFile | None:
+    """``version`` is what tells the exact file from the one before; None: there is none."""
+    exact = Path(_exact_path(source, kernel, target))
     kind = str(target).partition(":")[0]
     heads = [f"{OURS}_{source.stem}_{kernel}_{kind}_", f"{THEIRS}_{source.stem}_{kind}_"]
     older = [path for head in heads for path in _older(source.parent, head, target)]
     for path in [exact, *older]:
         if path.is_file():
-            module = vars(load_module(path))
+            module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+            # Not by an import: bytecode of a file of the same second and size would be kept.
+            exec(compile(path.read_bytes(), str(path), "exec"), module)
             if f"autotune_{kernel}" in module:
-                return DecisionFile(path, module[f"key_{kernel}"], module[f"autotune_{kernel}"])
+                functions = module[f"key_{kernel}"], module[f"autotune_{kernel}"]
+                return DecisionFile(path, *functions, version)
     return None
 
 

@@ -54,7 +54,7 @@ class DecidedTuner(LateTuner):
     def key(self, user: Key | None, *args: Any) -> Hashable:
         """Calls that take the same branch share code."""
         found = self.find(args)
-        branch = None if found is None else found.key(*args)
+        branch = None if found is None else (found.version, found.key(*args))
         return branch if user is None else (branch, user(*args))
 
     @override

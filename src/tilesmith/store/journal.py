@@ -71,7 +71,9 @@ class Journal:
         line = to_line(self.key, outcome).encode()
         if not self.is_broken:
             try:
-                self._write(line)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._rotate()
+                append_lines(self.path, line)
                 return
             except OSError as error:
                 self.is_broken = True
@@ -81,20 +83,6 @@ class Journal:
                     error.strerror or error,
                 )
         self._memory.append(line)
-
-    def _write(self, line: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._rotate()
-        handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":
-                line = b"\n" + line  # one that was torn by a crash must not swallow this one
-            # One write: lines of several processes do not mix.
-            if os.write(handle, line) != len(line):
-                raise OSError("the disk is full")
-        finally:
-            os.close(handle)
 
     def _rotate(self) -> None:
         if not self.path.exists() or self.path.stat().st_size <= self._max_bytes:
@@ -158,6 +146,20 @@ class Journal:
             count = NUM_SAME if digest == self.key.digest else NUM_SIMILAR
             found += sorted(times, key=lambda config: (times[config], str(config)))[:count]
         return list(dict.fromkeys(found))
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    """Add whole lines to a journal; OSError if they could not all be written."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            lines = b"\n" + lines  # one that was torn by a crash must not swallow the first
+        # One write: lines of several processes do not mix.
+        if os.write(handle, lines) != len(lines):
+            raise OSError("the disk is full")
+    finally:
+        os.close(handle)
 
 
 def find_journals(cache_dir: str | Path, kernel: str | None = None) -> list[Path]:

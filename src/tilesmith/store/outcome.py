@@ -35,7 +35,7 @@ class Verdict(str, Enum):
     """Two runs from one state gave different bits."""
     RUN_ERROR = "run error"
     CRASHED = "crashed"
-    """The process that ran it died, or the device can no longer be used."""
+    """The process that built or ran it died, or the device can no longer be used."""
     HUNG = "hung"
 
     @property

@@ -266,7 +266,7 @@ class Winners:
         with FileLock(self.folder / ".lock", timeout=LOCK_TIMEOUT_S):
             entries = change(self._read(path, is_replaced=True))
             if entries:
-                replace_file(path, write_text(entries).encode())
+                replace_file(path, write_text(entries).encode(), is_alone=True)
             else:
                 path.unlink(missing_ok=True)
 
@@ -277,6 +277,8 @@ class Winners:
         except FileNotFoundError:
             return {}
         except OSError as error:
+            if is_replaced:  # what cannot be read now may be whole
+                raise
             self._warn(f"winners cannot be read: {error}")
         except ValueError as error:
             self._warn(f"winners are ignored: {error}")

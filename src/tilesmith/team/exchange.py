@@ -20,7 +20,7 @@ from typing import Any, cast
 from filelock import FileLock
 
 from tilesmith.disk.writing import replace_file
-from tilesmith.store.journal import find_journals, from_line, journal_folder
+from tilesmith.store.journal import append_lines, find_journals, from_line, journal_folder
 from tilesmith.store.key import now_text, safe_name
 from tilesmith.store.winners import Winner, Winners, read_text, write_text
 from tilesmith.team.shared_folder import Entry, SharedFolder, TeamCacheError
@@ -33,6 +33,8 @@ MAX_SKEW = timedelta(hours=1)
 _FIELDS = {"schema", "kernel", "family", "lines"}
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 MAX_STORE_BYTES = 1 << 30
+LOCK_TIMEOUT_S = 60.0
+"""Longer than an exchange takes; whoever holds a lock for longer hangs."""
 _JOURNAL = re.compile(r"(.+)-([0-9a-f]{16})(\.old)?\.jsonl")
 _ORIGIN = "; from "
 
@@ -168,7 +170,7 @@ def _push_journal(folder: Path, path: Path, shared: SharedFolder, room: tuple[in
     match = _JOURNAL.fullmatch(path.name)
     if match is None or match.group(3):
         return 0
-    with FileLock(folder / "tuning" / ".team.lock"):
+    with FileLock(folder / "tuning" / ".team.lock", timeout=LOCK_TIMEOUT_S):
         marks_path = folder / "tuning" / "team.json"
         marks = _read_marks(marks_path)
         name = f"{shared.url} {path.name}"
@@ -182,7 +184,7 @@ def _push_journal(folder: Path, path: Path, shared: SharedFolder, room: tuple[in
             size = _within(size + len(content), room[1], shared)
             shared.write(match.group(1), "journal", content)
         marks[name] = len(text) - len(new) + new.rfind(b"\n") + 1
-        replace_file(marks_path, json.dumps(marks, indent=1).encode())
+        replace_file(marks_path, json.dumps(marks, indent=1).encode(), is_alone=True)
     return len(lines)
 
 
@@ -243,11 +245,11 @@ def add_lines(folder: Path, found: Measurements) -> int:
     """Append measurements that the local journal of their family lacks; how many."""
     path = journal_folder(folder) / f"{safe_name(found.kernel)}-{found.family}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):
+    with FileLock(f"{path}.lock", timeout=LOCK_TIMEOUT_S):
         known = {_line_digest(line) for line in _lines_of(path)}
         new = [line for line in found.lines if _line_digest(line) not in known]
-        with path.open("ab") as file:
-            file.write("".join(f"{line}\n" for line in new).encode())
+        if new:
+            append_lines(path, "".join(f"{line}\n" for line in new).encode())
     return len(new)
 
 

@@ -65,7 +65,12 @@ class SharedFolder:
             ) from None
         except (ValueError, OSError) as error:
             raise TeamCacheError(f"{url!r} is no place for a cache: {error}") from None
+        self._place = str(path)
         self._root = f"{str(path).rstrip('/')}/{FOLDER}"
+
+    def exists(self) -> bool:
+        """Whether there is anything at the URL."""
+        return bool(self._do(lambda: self._files.exists(self._place)))
 
     def kernels(self) -> list[str]:
         """The kernels that have objects."""

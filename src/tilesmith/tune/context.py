@@ -100,7 +100,10 @@ class Runner(Protocol):
     """
 
     def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
-        """Build or fetch, run once, judge the result; then the candidate is known by its key."""
+        """Build or fetch, run, judge the result; then the candidate is known by its key.
+
+        One that is known is run again as it was timed.
+        """
         ...
 
     def time(self, keys: Sequence[str], repeats: int, timeout_s: float) -> Samples:

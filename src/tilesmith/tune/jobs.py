@@ -34,7 +34,7 @@ class BuildReply:
     """What became of the build of one program."""
 
     verdict: Verdict
-    """OK, BUILD_ERROR, OUT_OF_RESOURCES."""
+    """OK, BUILD_ERROR, OUT_OF_RESOURCES; the parent's: BUILD_TIMEOUT, CRASHED."""
     reason: str = ""
     seconds: float = 0.0
     resources: Resources = UNKNOWN_RESOURCES

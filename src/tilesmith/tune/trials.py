@@ -202,6 +202,10 @@ class Trials:
         )
         dropped = emitted.key
         if summary.median < best_ms:
+            again = self._check_again(emitted)
+            if again is not None and again.verdict is not Verdict.OK:
+                reason = f"after it was timed: {again.reason}"
+                return _outcome(emitted, again.verdict, reason, built, again)
             dropped = self._incumbent.emitted.key if self._incumbent else ""
             self._incumbent = Incumbent(emitted, summary.median, reply.first_ms)
         if dropped:
@@ -215,6 +219,10 @@ class Trials:
             low_ms=summary.low,
             high_ms=summary.high,
         )
+
+    def _check_again(self, emitted: context.EmittedCandidate) -> CheckReply | None:
+        """Whether the new best is still right after so many runs; None: there is no time to ask."""
+        return None if self._deadline.is_past else self._runner.check(emitted, self._timeout)
 
     def _partner(self) -> Incumbent | None:
         """The incumbent, known to the runner; after a crash it is checked again."""

@@ -267,10 +267,12 @@ def read_build(outcome: BuildOutcome) -> jobs.BuildReply:
     reply = outcome.reply
     if isinstance(reply, jobs.BuildReply):
         return reply
+    if isinstance(reply, ErrorReply):
+        return jobs.BuildReply(Verdict.BUILD_ERROR, reply.reason, outcome.seconds)
     is_late = isinstance(reply, ChildTimeout) and reply.stage == "job"
-    verdict = Verdict.BUILD_TIMEOUT if is_late else Verdict.BUILD_ERROR
-    reason = reply.reason if isinstance(reply, ErrorReply) else str(reply)
-    return jobs.BuildReply(verdict, reason, outcome.seconds)
+    # A process that died may have been the machine's fault: another search tries again.
+    verdict = Verdict.BUILD_TIMEOUT if is_late else Verdict.CRASHED
+    return jobs.BuildReply(verdict, f"build: {reply}", outcome.seconds)
 
 
 def _merge(replies: Sequence[jobs.BuildReply]) -> jobs.BuildReply:

@@ -163,3 +163,16 @@ def test_folders_are_removed_with_what_dead_processes_left(
 def test_a_folder_is_on_disk_where_memory_is_short(tmp_path: Path) -> None:
     with workload_folder(1 << 60) as folder:
         assert not str(folder).startswith("/dev/shm")
+
+
+def test_without_inodes_in_memory_a_folder_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, disk = tmp_path / "full", tmp_path / "disk"
+    disk.mkdir()
+    full.write_text("has room for bytes, and not for another file")
+    monkeypatch.setattr("tilesmith.lab.workload.capture._MEMORY_DISK", full)
+    monkeypatch.setattr("tempfile.tempdir", str(disk))
+    with workload_folder(10) as folder:
+        assert folder.parent == disk
+    assert list(disk.iterdir()) == []

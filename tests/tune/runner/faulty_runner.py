@@ -1,10 +1,10 @@
 """A runner and a builder that misbehave for chosen candidates, to be started as processes.
 
 Which ones is read from the environment variable ``FAULTS``: a JSON list of records with ``match``
-(a text in the candidate's key, source or LLVM text), ``fault`` (a name from this module, which
-strikes when results are checked; ``build hang`` and ``time hang`` strike earlier or later) and, for
-a fault that happens only once, ``marker`` (a file that is made when it has). This module takes the
-place of ``tilesmith.tune.runner.main``, its ``build`` that of ``build_program``.
+(the candidate's key, or a text in its source or LLVM text), ``fault`` (a name from this module,
+which strikes when results are checked; ``build hang`` and ``time hang`` strike earlier or later)
+and, for a fault that happens only once, ``marker`` (a file that is made when it has). This module
+takes the place of ``tilesmith.tune.runner.main``, its ``build`` that of ``build_program``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from tilesmith.tune.runner.main import main
 from tilesmith.tune.runner.state import RunnerState
 
 VARIABLE = "FAULTS"
+KEY = re.compile(r"c\d+")
 
 
 def fault_environment(*faults: dict[str, str]) -> dict[str, str]:
@@ -39,13 +42,19 @@ def fault_environment(*faults: dict[str, str]) -> dict[str, str]:
 
 def find_fault(program: Program, stage: str) -> str:
     """The name of the fault that a candidate has at a stage; "" for none."""
-    texts = (program.key, program.artifact.source, program.artifact.llvm)
     for record in json.loads(os.environ.get(VARIABLE, "[]")):
         when, _, fault = f"check {record['fault']}".rpartition(" ")
-        is_meant = when.split()[-1] == stage and any(record["match"] in text for text in texts)
+        is_meant = when.split()[-1] == stage and _is_of(program, record["match"])
         if is_meant and _is_due(record.get("marker", "")):
             return fault
     return ""
+
+
+def _is_of(program: Program, match: str) -> bool:
+    if KEY.fullmatch(match):  # c1 is not c10
+        return match == program.key
+    texts = (program.key, program.artifact.source, program.artifact.llvm)
+    return any(match in text for text in texts)
 
 
 def _is_due(marker: str) -> bool:
@@ -91,6 +100,22 @@ def out_of_memory() -> None:
     raise torch.OutOfMemoryError("tried to allocate 7.00 GiB")
 
 
+def exhaust() -> None:
+    """Ask the system for more memory than it lets this process have."""
+    usual = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), usual[1]))
+    try:
+        torch.ones(1 << 28)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, usual)
+
+
+def write_astray() -> None:
+    """A store to an address where nothing is."""
+    ctypes.memset(1 << 40, 1, 8)
+
+
 def out_of_resources() -> None:
     raise RuntimeError("too many resources requested for launch")
 
@@ -108,8 +133,11 @@ def exception() -> None:
 AT_ONCE: dict[str, Callable[[], None]] = {
     **{f.__name__: f for f in (hang, spin, segfault, abort, leave, kill)},
     **{f.__name__: f for f in (out_of_memory, out_of_resources, lose_device, exception)},
+    **{f.__name__: f for f in (exhaust, write_astray)},
 }
-OF_RESULTS = ("wrong", "nondeterministic", "incomplete")
+OF_RESULTS = ("wrong", "nondeterministic", "incomplete", "late")
+NUM_CHECKED = 2
+"""Runs before a candidate is timed."""
 
 
 def spoil(launch: Launch, values: dict[str, Any], artifact: Artifact, fault: str) -> Launch:
@@ -126,11 +154,11 @@ def spoil(launch: Launch, values: dict[str, Any], artifact: Artifact, fault: str
 
 
 def _spoil(element: torch.Tensor, old: torch.Tensor, fault: str, number: int) -> None:
-    if fault == "wrong":
+    if fault == "wrong" or (fault == "late" and number >= NUM_CHECKED):
         element.add_(1 + element.abs())
     elif fault == "incomplete":
         element.copy_(old)
-    else:
+    elif fault == "nondeterministic":
         # The smallest change that there is, different in each run.
         integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[element.itemsize]
         element.view(integers).bitwise_xor_(number % 2)

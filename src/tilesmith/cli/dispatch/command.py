@@ -13,7 +13,7 @@ import typer
 
 from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
 from tilesmith.cli.flags import KernelFlags, make_command_adder
-from tilesmith.cli.output import UsageError, show
+from tilesmith.cli.output import UsageError, require_folder, show
 from tilesmith.cli.run_script import SETTINGS, run_script
 from tilesmith.dispatch.tuning import Goal, tune_shapes
 from tilesmith.jit.kernel import Kernel
@@ -44,6 +44,7 @@ def dispatch(flags: DispatchFlags) -> int:
     """Search a few configs for many shapes. A file says which sizes get which."""
     if not flags.shapes:
         raise UsageError("name a file of arguments with --shapes; `tilesmith record` writes one")
+    require_folder(Path(flags.output))
     loaded = [one.load() for one in flags_of_lines(flags, flags.shapes)]
     goal = Goal(flags.within / 100.0, flags.configs, flags.budget)
     found = tune_shapes(loaded[0][0], [args for _, args in loaded], Autotuner, goal)

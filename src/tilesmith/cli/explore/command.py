@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tilesmith.cli.flags import BoundFlags, make_command_adder
-from tilesmith.cli.output import UsageError, show
+from tilesmith.cli.output import UsageError, require_folder, show
 from tilesmith.explore.costs import NotHereError, measure_ms
 from tilesmith.explore.explorer import explore as make_explorer
 from tilesmith.schedule.config import Config
@@ -33,6 +33,7 @@ class ExploreFlags(BoundFlags):
 
 def explore(flags: ExploreFlags) -> int:
     """Write a page about a kernel, from source to machine code. Also its tiles and its time."""
+    require_folder(flags.output)
     bound = flags.bind()
     config, beside = _config("--config", flags.config), _config("--beside", flags.beside)
     try:

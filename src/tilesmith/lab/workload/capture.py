@@ -196,10 +196,24 @@ def workload_folder(nbytes: int) -> Iterator[Path]:
     """A temporary folder for files of so many bytes, in memory if there is room."""
     with ExitStack() as stack:
         try:
-            has_disk = os.access(_MEMORY_DISK, os.W_OK)
-            is_roomy = has_disk and shutil.disk_usage(_MEMORY_DISK).free > _HEADROOM * nbytes
-            parent = _MEMORY_DISK if is_roomy else None
-            folder = stack.enter_context(temporary_folder(_PREFIX, parent))
+            folder = stack.enter_context(temporary_folder(_PREFIX, _find_memory(nbytes)))
+        except OSError:  # it may have bytes and no inodes; the disk is slower and does as well
+            folder = stack.enter_context(_disk_folder())
+        yield folder
+
+
+def _find_memory(nbytes: int) -> Path | None:
+    """The disk that is memory, if it has room."""
+    has_disk = os.access(_MEMORY_DISK, os.W_OK)
+    is_roomy = has_disk and shutil.disk_usage(_MEMORY_DISK).free > _HEADROOM * nbytes
+    return _MEMORY_DISK if is_roomy else None
+
+
+@contextmanager
+def _disk_folder() -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(temporary_folder(_PREFIX))
         except OSError as error:
             raise CaptureError(f"there is no place to write the arguments to: {error}") from error
         yield folder

@@ -2,6 +2,7 @@
 
 #include "exchange.h"
 
+#include <pthread.h>
 #include <stddef.h>
 
 typedef void (*Code)(const char *arguments, int64_t num_threads);
@@ -11,6 +12,17 @@ typedef struct {
     vectorcallfunc call;
     Code code;
 } Function;
+
+/* A fork has none of the threads of its parent, and libgomp would wait for them for ever. */
+static volatile int has_used_threads, is_without_threads;
+
+static void begin_fork(void) { is_without_threads |= has_used_threads; }
+
+static long long threads_to_use(long long asked) {
+    if (asked <= 1) return asked;
+    has_used_threads = 1;
+    return is_without_threads ? 1 : asked;
+}
 
 static PyObject *function_call(PyObject *object, PyObject *const *args, size_t flags,
                                PyObject *keywords) {
@@ -23,14 +35,16 @@ static PyObject *function_call(PyObject *object, PyObject *const *args, size_t f
     if (num_threads == -1 && PyErr_Occurred()) return NULL;
     const char *arguments = PyBytes_AS_STRING(args[0]); /* the caller holds them */
     Py_BEGIN_ALLOW_THREADS
-    code(arguments, num_threads);
+    code(arguments, threads_to_use(num_threads));
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
 static PyObject *function_new(PyTypeObject *type, PyObject *given, PyObject *Py_UNUSED(keywords)) {
+    static int is_watching;
     unsigned long long address;
     if (!PyArg_ParseTuple(given, "K", &address)) return NULL;
+    if (!is_watching) is_watching = pthread_atfork(NULL, NULL, begin_fork) == 0;
     Function *self = (Function *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->call = function_call;

@@ -60,10 +60,10 @@ class Checker:
     may_differ: bool = False
     """Whether bits may change from run to run, where the order of atomics decides them."""
 
-    def check(self, job: jobs.CheckJob) -> Checked:
-        """Run a candidate; an exception is a verdict too."""
+    def check(self, job: jobs.CheckJob, launch: Launch | None = None) -> Checked:
+        """Run a candidate, by a launch that was used before or a new one; errors are verdicts."""
         try:
-            return self._run_and_judge(job)
+            return self._run_and_judge(job, launch)
         except Exception as error:
             verdict, reason = classify(error, Verdict.RUN_ERROR)
             if is_device_lost(self.place):
@@ -73,9 +73,9 @@ class Checker:
                 torch.cuda.empty_cache()
             return Checked(jobs.CheckReply(verdict, reason))
 
-    def _run_and_judge(self, job: jobs.CheckJob) -> Checked:
+    def _run_and_judge(self, job: jobs.CheckJob, launch: Launch | None) -> Checked:
         binding = job.program.binding
-        launch = make_launch(job.program, self.workload.arguments(binding), self.place)
+        launch = launch or make_launch(job.program, self.workload.arguments(binding), self.place)
         self._run(launch, job)
         verdict, problem, first_ms = Verdict.WRONG, self.find_fault(job), 0.0
         if not problem:
@@ -237,7 +237,7 @@ class RunnerState:
 
     def __init__(self) -> None:
         self._checker: Checker | None = None
-        self._right: dict[str, tuple[TimedWork, Binding]] = {}
+        self._right: dict[str, tuple[TimedWork, Binding, Launch]] = {}
         """Candidates of the workload that may be timed, by key."""
 
     def handle(self, job: jobs.RunnerJob) -> Any:
@@ -268,12 +268,14 @@ class RunnerState:
 
     def _check(self, job: jobs.CheckJob, checker: Checker) -> jobs.CheckReply | LastReply:
         binding, workload = job.program.binding, checker.workload
-        checked = checker.check(job)
+        # One that was timed is judged as it was timed: what its launch keeps may have changed.
+        known = self._right.pop(job.program.key, None)
+        checked = checker.check(job, known and known[2])
         if checked.launch is not None:
             must_restore = workload.must_restore(binding)
             restore = partial(workload.restore_read, binding) if must_restore else None
             work = TimedWork(checked.launch.run, restore, checked.reply.first_ms)
-            self._right[job.program.key] = (work, binding)
+            self._right[job.program.key] = (work, binding, checked.launch)
         return LastReply(checked.reply) if checked.is_device_lost else checked.reply
 
     def _time(self, job: jobs.TimeJob, place: LaunchPlace) -> jobs.TimeReply | LastReply:
@@ -290,7 +292,7 @@ class RunnerState:
 
     def _forget(self, job: jobs.ForgetJob, workload: Workload) -> None:
         dropped = [self._right.pop(key)[1] for key in job.keys if key in self._right]
-        in_use = {binding.extra_storages for _, binding in self._right.values()}
+        in_use = {binding.extra_storages for _, binding, _ in self._right.values()}
         for binding in dropped:
             if binding.extra_storages not in in_use:
                 workload.forget(binding)

@@ -1,0 +1,1 @@
+"""Faults injected on purpose, and what becomes of searches, caches and processes."""
