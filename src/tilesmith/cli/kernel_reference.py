@@ -16,8 +16,13 @@ from types import ModuleType
 from typing import Any
 
 from tilesmith.cli.run_script import install_helion_names
+from tilesmith.diagnostics.files.problems import file_problem
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.jit.kernel import Kernel
+
+
+MAX_FOLDERS = 3
+"""So many places in which a module was looked for are named."""
 
 
 class ReferenceNotFoundError(Exception):
@@ -31,6 +36,8 @@ def find_kernel(reference: str) -> Kernel:
     module = _load(place)
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
+    if not name and not kernels:
+        raise ReferenceNotFoundError(f"{place} has no kernel: no function under @tilesmith.kernel")
     if not name:
         raise ReferenceNotFoundError(f"which kernel of {place}? {_listed('kernels', kernels)}")
     found = _find_attribute(module, place, name, kernels)
@@ -85,11 +92,18 @@ def _load(place: str) -> ModuleType:
     except SystemExit as error:
         # A script that reads its command line and has no `if __name__ == "__main__"`.
         raise ReferenceNotFoundError(f"{place} called sys.exit({error.code!r})") from error
+    except SyntaxError as error:
+        raise ReferenceNotFoundError(file_problem(error, error.filename or place)) from None
 
 
 def _load_module(place: str) -> ModuleType:
     if not place.strip(".") or place.startswith("."):
-        raise ReferenceNotFoundError(f"{place!r} is neither a module nor a .py file")
+        raise ReferenceNotFoundError(
+            f"{place!r} is neither a module nor a .py file; expected module:kernel or file.py:kernel"
+        )
+    if Path(place).is_file() or (Path(place).is_dir() and not _is_package(place)):
+        kind = "folder" if Path(place).is_dir() else "file"
+        raise ReferenceNotFoundError(f"{place} is a {kind}; expected module:kernel or file.py:kernel")
     if Path(f"{place}.py").is_file() and not place.isidentifier():
         raise ReferenceNotFoundError(f"{place} is no name of a module; did you mean {place}.py?")
     try:
@@ -99,6 +113,10 @@ def _load_module(place: str) -> ModuleType:
         if not error.name or not f"{place}.".startswith(f"{error.name}."):
             raise
         raise ReferenceNotFoundError(_no_module(place, error.name)) from None
+
+
+def _is_package(place: str) -> bool:
+    return (Path(place) / "__init__.py").is_file() or place in sys.modules
 
 
 def _no_module(place: str, missing: str) -> str:
@@ -115,7 +133,8 @@ def _no_module(place: str, missing: str) -> str:
         [
             f"no module {place}; {near}",
             f"{missing} was looked for in",
-            *(f"  {folder}" for folder in folders),
+            *(f"  {folder}" for folder in folders[:MAX_FOLDERS]),
+            *([f"  and {len(folders) - MAX_FOLDERS} more"] if len(folders) > MAX_FOLDERS else []),
             f"go to the folder that has {file}, or name the file: path/to/{file}:NAME",
         ]
     )

@@ -223,7 +223,7 @@ class MissingBlockSizes(InvalidConfig):
 
     message = "invalid config: block_sizes has {given} entries, the kernel needs {needed}"
     expected = "one entry for each of {slots}"
-    fix = "did you forget block_sizes? e.g. Config(block_sizes=[...])"
+    fix = "give all {needed}: Config(block_sizes=[...])"
 
 
 class ConfigSpecFragmentWithSymInt(BaseError):

@@ -35,6 +35,13 @@ def _place(url: str) -> SharedFolder:
     return SharedFolder(chosen)
 
 
+def _place_that_is_there(url: str) -> SharedFolder:
+    found = _place(url)
+    if "://" not in found.url and not Path(found.url).is_dir():
+        raise TeamCacheError(f"there is no folder {found.url}; `tilesmith cache push` makes one")
+    return found
+
+
 def _attempt(action: Callable[[], Result]) -> Result:
     try:
         return action()
@@ -80,7 +87,7 @@ def pull_entries(
     url: UrlArgument = "", kernel: KernelOption = None, cache_dir: FolderOption = None
 ) -> None:
     """Take over what a shared cache has. What was measured here stays."""
-    done = _attempt(lambda: pull(_folder(cache_dir), _place(url), kernel))
+    done = _attempt(lambda: pull(_folder(cache_dir), _place_that_is_there(url), kernel))
     _tell(done)
     typer.echo(
         f"pulled {counted(done.winners, 'winner')}, {counted(done.measurements, 'measurement')}; "
@@ -92,7 +99,7 @@ def show_difference(
     url: UrlArgument = "", kernel: KernelOption = None, cache_dir: FolderOption = None
 ) -> None:
     """List winners that one side lacks, or has otherwise."""
-    lines, summary = _attempt(lambda: diff(_folder(cache_dir), _place(url), kernel))
+    lines, summary = _attempt(lambda: diff(_folder(cache_dir), _place_that_is_there(url), kernel))
     _tell(summary)
     show("\n".join(map(printable, lines)) if lines else "no difference")
 
@@ -103,7 +110,7 @@ def prune_entries(
     limit: LimitOption = "1GiB",
 ) -> None:
     """Take damaged, old and outdone entries out of a shared cache. Then the oldest over a limit."""
-    removed = _attempt(lambda: prune(_place(url), timedelta(days=days), _bytes(limit)))
+    removed = _attempt(lambda: prune(_place_that_is_there(url), timedelta(days=days), _bytes(limit)))
     for entry, reason in removed:
         typer.echo(printable(f"{entry}: {reason}"), err=True)
     typer.echo(f"removed {counted(len(removed), 'object')}")

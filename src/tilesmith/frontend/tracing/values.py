@@ -152,6 +152,12 @@ class TileValue(TorchOperand):
     def __iter__(self) -> Any:
         raise errors.InvalidDeviceForLoop(iterable=f"a device tensor {self.tile}")
 
+    def __format__(self, form: str) -> str:
+        # A string is made once, at compile time; nobody wants the name of a value in it.
+        raise errors.InvalidArgumentKind(
+            function="a string", problem="a device value has no text", fix='print("value", value)'
+        )
+
     def __setitem__(self, index: Any, value: Any) -> None:
         raise errors.DeviceTensorSubscriptAssignmentNotAllowed(name=self._value.name or "the value")
 

@@ -285,7 +285,18 @@ class WarpRoleRules(ConfigConditions):
         model = self.model(kernel)
         filling = wave_seeds(kernel, self._plan)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
-        return "warp roles", [*fitting, *self._tiles(kernel)]
+        found = [*fitting, *self._tiles(kernel)]
+        return "warp roles", [seed for seed in found if self._is_taken(kernel, seed)]
+
+    def _is_taken(self, kernel: TargetedKernel, seed: Seed) -> bool:
+        """Whether sides that the source fixes or bounds leave a launch of these groups."""
+        values = self.relax(kernel, dict(seed.values(kernel)))
+        rows = kernel.outline.function.block(self._plan.rows)
+        try:
+            self.check_launch(kernel, values)
+        except InvalidConfig:
+            return False
+        return rows.high is None or kernel.sizes(values).symbols[rows.name] <= rows.high
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.
