@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 _CUDA_SHARED_BYTES = {
     80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 100: 232_448, 120: 101_376,
@@ -128,6 +127,6 @@ def parse_target(text: str) -> Target:
         for name in (known if kind not in known else [kind])
         for arch in known[name]
     ]
-    near = get_close_matches(text.replace(".", ""), listed, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(['cpu', *listed])}"
-    raise ValueError(f"unknown target {text!r}: {hint}")
+    meant = text.replace(".", "")
+    hint = f"did you mean {meant}? " if meant in listed else ""
+    raise ValueError(f"unknown target {text!r}: {hint}expected {', '.join(['cpu', *listed])}")

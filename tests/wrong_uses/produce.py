@@ -28,6 +28,9 @@ PRELUDE = "import tilesmith\nimport tilesmith.language as hl\nimport torch\n\n"
 """What the pages say once: every program begins with it."""
 PROGRAM = "program.py"
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
+DIGEST = re.compile(r"\b[0-9a-f]{32}\b")
+PROCESSOR = re.compile(r"(?<=running on )cpu:\w+")
+"""What differs from machine to machine."""
 WARNED = re.compile(r"^WARNING\[(\w+)\]", re.MULTILINE)
 
 
@@ -67,7 +70,7 @@ def _own_world(folder: Path) -> Iterator[Path]:
     settings._name_unknown.cache_clear()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("always")
+            warnings.simplefilter("ignore")  # torch's own remarks
             yield here
     finally:
         os.chdir(before)
@@ -125,4 +128,5 @@ def _run_command(line: str) -> Outcome:
 def _neutral(text: str, here: Path) -> str:
     """The text without the folder that it was made in."""
     text = text.replace(f"{here}/", "").replace(str(here), ".")
+    text = PROCESSOR.sub("cpu", DIGEST.sub("<digest>", text))
     return "".join(f"{line.rstrip()}\n" for line in text.strip("\n").splitlines())

@@ -268,6 +268,7 @@ class AutotuningDisallowedInEnvironment(BaseError):
 class CacheAssertionError(BaseError):
     message = "no cache entry for kernel `{function}`, and TILESMITH_ASSERT_CACHE_HIT is set"
     found = "looked for {key}"
+    fix = "search once: `tilesmith tune`; or unset TILESMITH_ASSERT_CACHE_HIT"
 
 
 class NoConfigFound(BaseError):

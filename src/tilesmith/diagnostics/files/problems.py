@@ -44,7 +44,17 @@ def json_problem(error: json.JSONDecodeError) -> str:
     return f"not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
 
 
+def _encoding_problem(name: str) -> str:
+    try:
+        Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        return file_problem(error, name)
+    return f"{name}: not in the encoding that its first lines name"
+
+
 def _syntax_problem(error: SyntaxError, name: str) -> str:
+    if "codec can't decode" in str(error.msg) and Path(name).is_file():
+        return _encoding_problem(name)
     place = f"{name}:{error.lineno}" if error.lineno else name
     head = f"{place}: {type(error).__name__}: {error.msg}" if place else f"{error.msg}"
     if not error.text or not error.text.strip():

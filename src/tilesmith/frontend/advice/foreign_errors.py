@@ -28,6 +28,7 @@ _NO_TRITON = (
     "triton.language works in @triton.jit functions only; use torch and hl functions here,\n"
     "or hl.inline_triton and hl.triton_kernel"
 )
+_NONE_INDEXED = "'NoneType' object is not subscriptable"
 _MISFITS = ("missing", "got", "takes")
 """How Python begins to say that a call does not fit a signature."""
 _CALLED = re.compile(r"[\w.]+(?=\()")
@@ -67,6 +68,8 @@ def _parts(error: Exception, loc: SourceLocation) -> dict[str, str]:
         return {"fix": _fix_of_attribute(missing[1]), "note": ""}
     if not isinstance(error, TypeError):
         return {}
+    if str(error) == _NONE_INDEXED:
+        return {"fix": "pass a tensor instead of None, or guard the line: `if x is not None:`"}
     function = _called_function(loc, frames)
     return {} if function is None else _parts_of_call(*function, str(error))
 
