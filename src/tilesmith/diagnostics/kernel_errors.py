@@ -223,7 +223,7 @@ class MissingBlockSizes(InvalidConfig):
 
     message = "invalid config: block_sizes has {given} entries, the kernel needs {needed}"
     expected = "one entry for each of {slots}"
-    fix = "give all {needed}: Config(block_sizes=[...])"
+    fix = "list them all: Config(block_sizes=[...])"
 
 
 class ConfigSpecFragmentWithSymInt(BaseError):
@@ -249,6 +249,7 @@ class RegisterTunableArgTypes(BaseError):
 
 class SpecializeArgType(BaseError):
     message = "hl.specialize takes sizes, strides and integers, not {type}"
+    fix = "give it what must be a constant of the code, e.g. hl.specialize(x.size(1))"
 
 
 class CannotExport(BaseError):
