@@ -13,6 +13,8 @@ SECTION = re.compile(
     r"(?:\n```text\n(?P<text>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
+CLASSES_SHOWN = re.compile(r"(?:tilesmith\.exc\.|WARNING\[)(\w+)")
+"""Classes of errors and warnings in a text."""
 
 
 @dataclass(frozen=True)

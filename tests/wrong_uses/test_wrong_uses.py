@@ -10,7 +10,7 @@ import pytest
 
 from tests.errors.exception_table import NEVER_RAISED
 from tests.wrong_uses.not_shown import NOT_SHOWN
-from tests.wrong_uses.pages import FOLDER, Use, all_uses, uses_of, with_texts
+from tests.wrong_uses.pages import CLASSES_SHOWN, FOLDER, Use, all_uses, uses_of, with_texts
 from tests.wrong_uses.produce import PROGRAM, Outcome, produce
 from tilesmith import exc
 from tilesmith.settings import SettingError
@@ -86,8 +86,7 @@ def test_every_page_is_as_the_tool_would_write_it() -> None:
 
 def shown_classes() -> set[str]:
     """Classes of errors and warnings that the pages show, or the examples of the reference."""
-    named = re.compile(r"tilesmith\.exc\.(\w+):|WARNING\[(\w+)\]:")
-    found = {name for use in USES for names in named.findall(use.text) for name in names}
+    found = {name for use in USES for name in CLASSES_SHOWN.findall(use.text)}
     texts = [path.read_text(encoding="utf-8") for path in EXAMPLES.glob("*.txt")]
     others = {name for text in texts for name in re.findall(r"^(\w+)(?=: )", text, re.MULTILINE)}
     warned = {name for text in texts for name in re.findall(r"WARNING\[(\w+)\]", text)}

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import is_subscript
+from tilesmith.diagnostics.wording import subscripted
 from tilesmith.dtypes import I32
 from tilesmith.frontend.tracing.tracer import OpenRegion, current_tracer, locate
 from tilesmith.interpreter.torch_dtypes import to_torch
@@ -137,7 +138,7 @@ class TileValue(TorchOperand):
         loc = locate()
         if is_subscript(loc):
             raise errors.InvalidSequenceSubscription(
-                sequence=loc.text.rpartition("[")[0] or "the sequence", index=self.user_name
+                sequence=subscripted(loc.text) or "the sequence", index=self.user_name
             )
         raise errors.ShapeSpecializingCall(value=self._value.name or str(self.tile))
 
