@@ -1,4 +1,4 @@
-"""Writes into the pages of docs/wrong_uses what each wrong use says: ``python -m tools.wrong_uses``.
+"""``python -m tools.wrong_uses``: writes into docs/wrong_uses what each wrong use says.
 
 Nothing is judged here: read the difference, and mend what is unclear.
 """

@@ -20,7 +20,9 @@ MOST_LINES, WIDEST = 12, 120
 WRITTEN_WITH = (3, 11)
 """The version of Python whose words are on the pages: others say some of it otherwise."""
 ADVICE = re.compile(r"expected|= (?:fix|note|found): |did you mean|Try '|; |: ")
-STARTS = re.compile(r"error: |Usage: |WARNING|[\w.]+\.(?:py|txt):\d+:|  File |tilesmith\.|no kernel")
+STARTS = re.compile(
+    r"error: |Usage: |WARNING|[\w.]+\.(?:py|txt):\d+:|  File |tilesmith\.|no kernel"
+)
 KINDS = (exc.Base, SettingError, ValueError, OSError)
 """What a wrong use may raise; anything else is an accident."""
 EXAMPLES = FOLDER.parents[1] / "tests" / "golden" / "errors"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -68,12 +70,13 @@ class KeyExample(NamedTuple):
     kernel: str
     target: str
     value: Any
-    others: dict[str, Any] = {}
+    others: Mapping[str, Any] = MappingProxyType({})
 
 
 H200, MI300 = "cuda:90", "hip:gfx942"
 _SQUARE = {"block_sizes": [64, 64, 32]}
 _WALKING = {**_SQUARE, "pid_type": "persistent_blocked"}
+_DESCRIBED = {**_SQUARE, "indexing": ["tensor_descriptor"] * 3}
 KEY_EXAMPLES = {
     "block_sizes": KeyExample("matmul", H200, [64, 64, 32]),
     "loop_orders": KeyExample("matmul", H200, [[1, 0]], _SQUARE),
@@ -99,7 +102,7 @@ KEY_EXAMPLES = {
     "matrix_instr_nonkdim": KeyExample("matmul", MI300, 16, _SQUARE),
     "xcd_remap": KeyExample("matmul", MI300, True, _SQUARE),
     "maxnreg": KeyExample("matmul", H200, 128, _WALKING),
-    "epilogue_subtile": KeyExample("matmul", H200, 2, {**_WALKING, "indexing": ["tensor_descriptor"] * 3}),
+    "epilogue_subtile": KeyExample("matmul", H200, 2, _DESCRIBED),
     "cpu_threads": KeyExample("matmul", "cpu", 2, _SQUARE),
     "cpu_unroll": KeyExample("row_sum", "cpu", 8, {"block_sizes": [1]}),
     "cpu_streaming_stores": KeyExample("add", "cpu", True, {"block_sizes": [16, 64]}),

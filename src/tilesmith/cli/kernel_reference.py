@@ -20,7 +20,7 @@ from tilesmith.diagnostics.files.problems import file_problem
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.jit.kernel import Kernel
 
-
+FORMS = "module:kernel or file.py:kernel"
 MAX_FOLDERS = 3
 """So many places in which a module was looked for are named."""
 
@@ -99,11 +99,11 @@ def _load(place: str) -> ModuleType:
 def _load_module(place: str) -> ModuleType:
     if not place.strip(".") or place.startswith("."):
         raise ReferenceNotFoundError(
-            f"{place!r} is neither a module nor a .py file; expected module:kernel or file.py:kernel"
+            f"{place!r} is neither a module nor a .py file; expected {FORMS}"
         )
     if Path(place).is_file() or (Path(place).is_dir() and not _is_package(place)):
         kind = "folder" if Path(place).is_dir() else "file"
-        raise ReferenceNotFoundError(f"{place} is a {kind}; expected module:kernel or file.py:kernel")
+        raise ReferenceNotFoundError(f"{place} is a {kind}; expected {FORMS}")
     if Path(f"{place}.py").is_file() and not place.isidentifier():
         raise ReferenceNotFoundError(f"{place} is no name of a module; did you mean {place}.py?")
     try:

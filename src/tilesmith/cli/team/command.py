@@ -110,7 +110,9 @@ def prune_entries(
     limit: LimitOption = "1GiB",
 ) -> None:
     """Take damaged, old and outdone entries out of a shared cache. Then the oldest over a limit."""
-    removed = _attempt(lambda: prune(_place_that_is_there(url), timedelta(days=days), _bytes(limit)))
+    removed = _attempt(
+        lambda: prune(_place_that_is_there(url), timedelta(days=days), _bytes(limit))
+    )
     for entry, reason in removed:
         typer.echo(printable(f"{entry}: {reason}"), err=True)
     typer.echo(f"removed {counted(len(removed), 'object')}")

@@ -37,8 +37,10 @@ def json_problem(error: json.JSONDecodeError) -> str:
     """What is wrong with a text that should be JSON.
 
     Example:
-        >>> try: json.loads("{'a': 1}")
-        ... except json.JSONDecodeError as error: print(json_problem(error))
+        >>> try:
+        ...     json.loads("{'a': 1}")
+        ... except json.JSONDecodeError as error:
+        ...     print(json_problem(error))
         not JSON: line 1, column 2: Expecting property name enclosed in double quotes
     """
     return f"not JSON: line {error.lineno}, column {error.colno}: {error.msg}"

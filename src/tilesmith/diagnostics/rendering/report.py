@@ -70,9 +70,7 @@ def _places(loc: SourceLocation, related: Mapping[str, SourceLocation]) -> list[
         _Place(f"--> {loc.link}{_in_function(loc)}", "^", loc),
         # Of a chain of calls, the lines that matter are its ends.
         *(
-            _Place(
-                f"called from {c.link}{_in_function(c)}", "-", c, c is shown[-1] and not related
-            )
+            _Place(f"called from {c.link}{_in_function(c)}", "-", c, c is shown[-1] and not related)
             for c in shown
         ),
         *(_Place(f"{label}: {p.link}", "-", p, not callers) for label, p in related.items()),

@@ -119,7 +119,7 @@ def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
         note="a reshape may merge tile axes with others, but neither reorder them\n"
         "nor split those with a partial tile, nor make such axes of others",
         fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1);\n"
-        "to split a tile, view the host tensor so before the loop, x.view(-1, 2), and tile its rows",
+        "to split a tile, view the host tensor so before the loop, x.view(-1, 2), and tile that",
     )
 
 

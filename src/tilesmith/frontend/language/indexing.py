@@ -27,8 +27,8 @@ from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import ONE, Dim, Shape, Value
 
 _PAIR_THEM = (
-    "an axis stands twice in the value: align operands by [:, None] or keepdim=True; index tensors\n"
-    "of one tile form a product unless they are paired: x[hl.paired(i, j)]"
+    "an axis stands twice in the value: align operands by [:, None] or keepdim=True;\n"
+    "index tensors of one tile form a product unless they are paired: x[hl.paired(i, j)]"
 )
 
 

@@ -125,8 +125,7 @@ class Functionaliser(ast.NodeTransformer):
     def _state(self, names: Sequence[str]) -> ast.expr:
         """Current values of names, an unbound marker for those not bound yet."""
         values: list[ast.expr] = [
-            _name(name) if name in self._bound else self._unbound(name)
-            for name in names
+            _name(name) if name in self._bound else self._unbound(name) for name in names
         ]
         return ast.Tuple(values, ast.Load())
 

@@ -25,7 +25,9 @@ def values_of(given: object) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return dict(cast("Mapping[str, Any]", given))
     module = type(given).__module__.partition(".")[0]
-    kind = kind_of(given) if module in ("builtins", "tilesmith") else f"{kind_of(given)} of {module}"
+    kind = (
+        kind_of(given) if module in ("builtins", "tilesmith") else f"{kind_of(given)} of {module}"
+    )
     raise InvalidConfig(
         problem=f"{kind} is no Config",
         expected="tilesmith.Config(block_sizes=[64], num_warps=4), or a dict of such keys",
