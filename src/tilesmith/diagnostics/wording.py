@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from math import inf
 from typing import Any
 
@@ -30,20 +29,6 @@ def with_article(noun: str) -> str:
         'an int'
     """
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
-
-
-def subscripted(text: str) -> str:
-    """What a subscript is of; "" where the text is none.
-
-    Example:
-        >>> subscripted("scales[index[0]]"), subscripted("1 +")
-        ('scales', '')
-    """
-    try:
-        found = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return ""
-    return ast.unparse(found.value) if isinstance(found, ast.Subscript) else ""
 
 
 def number_text(value: float) -> str:

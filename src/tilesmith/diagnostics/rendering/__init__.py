@@ -1,1 +1,1 @@
-"""Errors and warnings as text."""
+"""Marks in the texts of errors."""

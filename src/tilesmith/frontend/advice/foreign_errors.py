@@ -18,12 +18,13 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
-from tilesmith.frontend.tracing.tile import Tile
 
 LIBRARIES = ("triton", "numpy")
 """Libraries beside torch whose own lines tell a user nothing."""
 OWN = "tilesmith."
 TILE_PARTS = ("begin", "end", "index", "id", "block_size", "count")
+_UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"
+"""What Python says when the numbers of names and values differ."""
 _NO_TRITON = (
     "triton.language works in @triton.jit functions only; use torch and hl functions here,\n"
     "or hl.inline_triton and hl.triton_kernel"
@@ -49,6 +50,11 @@ def _library_folders() -> list[str]:
 def explained(error: Exception) -> errors.BaseError:
     """The error of the catalogue for an exception that device code raised."""
     loc = place_in_user_code(error.__traceback__)
+    counts = re.search(_UNPACKING, str(error))
+    if counts is not None:
+        return errors.FailedToUnpackTupleAssign(
+            needed=counts["needed"], given=counts["given"] or "more", loc=loc
+        )
     parts = _parts(error, loc)
     _, call, problem = str(error).partition("() ")
     if call and "expected" in parts and problem.startswith(_MISFITS):
@@ -57,6 +63,15 @@ def explained(error: Exception) -> errors.BaseError:
     return errors.TorchOpTracingError.wrapping(
         error, function=loc.function or "device code", loc=loc, **parts
     )
+
+
+def undefined(name: str, loc: SourceLocation) -> errors.BaseError:
+    """The error for a name without a value, with one like it."""
+    code = loc.code
+    known = {*code.co_varnames, *code.co_freevars, *code.co_names} - {name} if code else set()
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    fix = f"did you mean `{near[0]}`?" if near else ""
+    return errors.UndefinedVariable(name=name, fix=fix, loc=loc)
 
 
 def _parts(error: Exception, loc: SourceLocation) -> dict[str, str]:
@@ -109,8 +124,3 @@ def _parts_of_call(name: str, function: Any, problem: str) -> dict[str, str]:
     near = difflib.get_close_matches(given[1], parameters, n=1, cutoff=0.4) if given else []
     fix = {"fix": f"did you mean `{near[0]}`?"} if near else {}
     return {"expected": f"{name}({', '.join(shown)})", "note": "", **fix}
-
-
-def tile_attributes() -> list[str]:
-    """The public attributes of a tile, for tests of the list above."""
-    return [name for name in dir(Tile) if not name.startswith("_")]

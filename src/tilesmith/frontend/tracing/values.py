@@ -14,8 +14,8 @@ from typing_extensions import override
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import is_subscript
-from tilesmith.diagnostics.wording import subscripted
 from tilesmith.dtypes import I32
+from tilesmith.frontend.advice.subscripts import subscripted
 from tilesmith.frontend.tracing.tracer import OpenRegion, current_tracer, locate
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.ops.indexing import BlockSize

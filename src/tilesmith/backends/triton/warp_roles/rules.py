@@ -286,17 +286,7 @@ class WarpRoleRules(ConfigConditions):
         filling = wave_seeds(kernel, self._plan)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
         found = [*fitting, *self._tiles(kernel)]
-        return "warp roles", [seed for seed in found if self._is_taken(kernel, seed)]
-
-    def _is_taken(self, kernel: TargetedKernel, seed: Seed) -> bool:
-        """Whether sides that the source fixes or bounds leave a launch of these groups."""
-        values = self.relax(kernel, dict(seed.values(kernel)))
-        rows = kernel.outline.function.block(self._plan.rows)
-        try:
-            self.check_launch(kernel, values)
-        except InvalidConfig:
-            return False
-        return rows.high is None or kernel.sizes(values).symbols[rows.name] <= rows.high
+        return "warp roles", [s for s in found if _is_taken(self, self._plan, kernel, s)]
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.
@@ -337,6 +327,17 @@ class WarpRoleRules(ConfigConditions):
         if not self._plan.early and loop.block in blocks:
             blocks[loop.block] = min(64, blocks[loop.block])
         return {**blocks, self._plan.rows: rows}
+
+
+def _is_taken(rules: WarpRoleRules, plan: RolePlan, kernel: TargetedKernel, seed: Seed) -> bool:
+    """Whether sides that the source fixes or bounds leave a launch of these groups."""
+    values = rules.relax(kernel, dict(seed.values(kernel)))
+    rows = kernel.outline.function.block(plan.rows)
+    try:
+        rules.check_launch(kernel, values)
+    except InvalidConfig:
+        return False
+    return rows.high is None or kernel.sizes(values).symbols[rows.name] <= rows.high
 
 
 def _columns(kernel: TargetedKernel, product: Product) -> int:
