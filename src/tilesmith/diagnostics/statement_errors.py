@@ -253,10 +253,7 @@ class LoopFunctionNotInFor(BaseError):
     message = "{function} is not the iterator of a `for` statement of the kernel"
     expected = "for i in {function}(...):"
     note = "helpers and comprehensions are plain Python, run once at compile time"
-    fix = (
-        "write a `for` in the kernel itself, where tile.id counts the tiles;\n"
-        "hl.static_range and lists work everywhere"
-    )
+    fix = "write a `for` in the kernel itself (tile.id counts tiles); lists work everywhere"
 
 
 class InvalidDeviceForLoop(BaseError):

@@ -37,7 +37,8 @@ def _folders_of(package: str) -> list[str]:
     """Where the modules of a package are looked for; of no package, where Python begins."""
     if package:
         return list(getattr(sys.modules.get(package), "__path__", ()))
-    folders = dict.fromkeys(folder or str(Path.cwd()) for folder in sys.path)
+    # Commands look into the working folder, too.
+    folders = dict.fromkeys([str(Path.cwd()), *(folder or str(Path.cwd()) for folder in sys.path)])
     return [folder for folder in folders if Path(folder).is_dir()]
 
 
