@@ -39,7 +39,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/cli/explore": (2, 59),
     "tilesmith/cli/export": (2, 62),
     "tilesmith/cli/fleet": (2, 184),
-    "tilesmith/cli/lost": (2, 65),
+    "tilesmith/cli/lost": (2, 66),
     "tilesmith/cli/lint": (2, 90),
     "tilesmith/cli/puzzles": (2, 130),
     "tilesmith/cli/scoreboard": (2, 61),
