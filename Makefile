@@ -126,6 +126,7 @@ generated: $(READY_DEV)
 	$(PYTHON) -m tools.draw_house
 	$(PYTHON) -m tools.draw_indexing
 	$(PYTHON) -m tools.generate_language_docs
+	$(PYTHON) -m tools.wrong_uses
 
 # Into build/site/html; opens from a disk, search included.
 docs: generated $(READY_DOCS)

@@ -31,6 +31,11 @@ LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
+    "tilesmith/cli/lost",
+    "tilesmith/diagnostics/files",
+    "tilesmith/diagnostics/rendering",
+    "tilesmith/frontend/advice",
+    "tilesmith/schedule/given",
     "tilesmith/backends/triton/early_loads",
     "tilesmith/frontend/functions/generator",
     "tilesmith/backends/triton/warp_roles",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import NoReturn
 
 import tilesmith.exc as errors
+from tilesmith.frontend.advice.torch_names import suggested_names
 from tilesmith.frontend.functions.combine import associative_scan, cumprod, cumsum, reduce
 from tilesmith.frontend.functions.creation import arange, full, zeros
 from tilesmith.frontend.functions.matmul import dot
@@ -67,5 +67,4 @@ __all__ = [
 def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
-    near = difflib.get_close_matches(name, __all__, n=3)
-    raise errors.UnknownLanguageFunction(name=name, suggestions=[f"hl.{item}" for item in near])
+    raise errors.UnknownLanguageFunction(name=name, suggestions=suggested_names(name, __all__))

@@ -197,8 +197,9 @@ def log_levels(text: str) -> dict[str, int]:
     for word in _parse_list(text):
         name = word.removeprefix("+")
         if name not in (*LOG_TOPICS, "all"):
-            near = nearest(name, [*LOG_TOPICS, "all"])
-            raise NameNotKnownError(f"there is no topic {name!r}; {near}")
+            near = get_close_matches(name, [*LOG_TOPICS, "all"], n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise NameNotKnownError(f"there is no topic {name!r}{hint}")
         level = logging.INFO if name == word else logging.DEBUG
         found |= dict.fromkeys(LOG_TOPICS if name == "all" else [name], level)
     return found

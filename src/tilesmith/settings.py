@@ -234,7 +234,8 @@ def _refusal(item: Field[Any], value: object, source: str = "") -> str:
     default = _default(item)
     if why is None or value in (default, *rules.AS_DEFAULT.get(item.name, ())):
         return ""
-    given = f"setting {item.name}: {value!r}{_origin(source)}"
+    shown = getattr(value, "__name__", repr(value))
+    given = f"setting {item.name}: {shown}{_origin(source)}"
     return f"{given} is not supported, only {default!r}: {why}"
 
 
@@ -272,7 +273,10 @@ def _not_allowed(item: Field[Any], value: object, source: str) -> str:
 
 
 def _origin(source: str) -> str:
-    return f" (from the environment variable {source})" if source else ""
+    # A variable of the adopted prefix counts under ours.
+    adopted = source.replace(PREFIX, os.environ.get(ADOPTED, PREFIX), 1)
+    name = adopted if source not in os.environ and adopted in os.environ else source
+    return f" (from the environment variable {name})" if source else ""
 
 
 def _variables(item: Field[Any]) -> tuple[str, ...]:

@@ -127,4 +127,6 @@ def parse_target(text: str) -> Target:
         for name in (known if kind not in known else [kind])
         for arch in known[name]
     ]
-    raise ValueError(f"unknown target {text!r}: expected {', '.join(['cpu', *listed])}")
+    meant = text.replace(".", "")
+    hint = f"did you mean {meant}? " if meant in listed else ""
+    raise ValueError(f"unknown target {text!r}: {hint}expected {', '.join(['cpu', *listed])}")

@@ -20,16 +20,21 @@ from typer.testing import CliRunner
 import tilesmith.language as hl
 from tests.conformance.all_cases import CASES
 from tests.errors.all_mistakes import CASES as MISTAKES
+from tests.errors.exception_table import NEVER_RAISED
 from tests.examples.cases import EXAMPLES
+from tests.wrong_uses.not_shown import NOT_SHOWN
+from tests.wrong_uses.pages import CLASSES_SHOWN, all_uses
 from tilesmith.cli.main import COMMANDS, app, load_command
 from tilesmith.exc import InvalidConfigKeys
 from tilesmith.jit.kernel import Kernel
 from tilesmith.keywords import ConfigKeywords
 from tilesmith.schedule.config import KEYS, keep_known
 from tilesmith.setting_rules import REFUSED
-from tilesmith.settings import PREFIX, Settings
+from tilesmith.settings import Settings
 from tools.site.examples import KERNELS
+from tools.site.key_examples import KEY_EXAMPLES, text_of
 from tools.site.pages import ROOT
+from tools.site.setting_examples import command_of, keyword_of, said_of, variables_of
 
 STUB = Path(hl.__file__).with_suffix(".pyi")
 GROUPS = {
@@ -176,7 +181,7 @@ def settings_page() -> str:
     ]
     docs = _field_docs(Settings)
     for item in fields(Settings):
-        variables = item.metadata["variables"] or (PREFIX + item.name.upper(),)
+        variables = variables_of(item)
         default = item.default if item.default is not MISSING else "{}"
         allowed = item.metadata["rule"].allowed
         lines += [f"## `{item.name}`", "", *_paragraph(docs.get(item.name, ""))]
@@ -184,6 +189,13 @@ def settings_page() -> str:
             lines += [f"Only the default means anything here: {REFUSED[item.name]}.", ""]
         named = ", ".join(f"`{name}`" for name in variables)
         lines += [f"Variable {named}; default `{_shown(default)}`; may be {allowed}.", ""]
+        commands = [command_of(variable, item.name) for variable in variables]
+        lines += ["```python", keyword_of(item.name), "```", ""]
+        if any(commands):
+            lines += ["```console", *(f"$ {command}" for command in commands), "```", ""]
+        said = said_of(item.name)
+        if said:
+            lines += ["```text", *said.splitlines(), "```", ""]
     return "\n".join(lines)
 
 
@@ -262,12 +274,16 @@ def keys_page() -> str:
         *_refused_key(),
         "```",
         "",
-        "| key | default | meaning |",
-        "|---|---|---|",
+        "Each example has an effect on the device beside it, for a product of matrices, a sum of",
+        "rows or the like.",
+        "",
+        "| key | default | meaning | example |",
+        "|---|---|---|---|",
     ]
     for key in KEYS:
         default = "for each kernel" if key.is_list else f"`{key.default}`"
-        lines.append(f"| `{key.name}` | {default} | {KEY_NOTES[key.name]} |")
+        where = f"`{text_of(key.name)}` on {KEY_EXAMPLES[key.name].target}"
+        lines.append(f"| `{key.name}` | {default} | {KEY_NOTES[key.name]} | {where} |")
     others = sorted(set(kinds) - {key.name for key in KEYS} - {key.singular for key in KEYS})
     lines += [
         "",
@@ -316,9 +332,17 @@ def errors_page() -> str:
             entry = _mistake(case)
             if entry:
                 found.setdefault(entry[0], entry[1])
+    for use in all_uses():
+        for name in CLASSES_SHOWN.findall(use.text):
+            code, text = use.code.rstrip().splitlines(), use.text.rstrip().splitlines()
+            shown = [f"```{use.kind}", *code, "```", "", "```text", *text, "```"]
+            found.setdefault(name, shown)
     for name in sorted(found):
         lines += [f"## {name}", "", *found[name], ""]
-    return "\n".join(lines)
+    reasons = NEVER_RAISED | {name: why for name, (why, _) in NOT_SHOWN.items()}
+    lines += ["## Not shown", "", "| class | why |", "|---|---|"]
+    lines += [f"| `{name}` | {why} |" for name, why in sorted(reasons.items()) if name not in found]
+    return "\n".join([*lines, ""])
 
 
 def _mistake(case: Any) -> tuple[str, list[str]] | None:

@@ -50,7 +50,9 @@ class KernelFlags:
 
     def load(self) -> tuple[Kernel, tuple[Any, ...]]:
         """The kernel and all of its arguments."""
-        if bool(self.args) == bool(self.inputs):
+        if self.args and self.inputs:
+            raise UsageError("--args and --inputs: give the kernel's arguments with one of them")
+        if not self.args and not self.inputs:
             raise UsageError("give the kernel's arguments with --args, or with --inputs")
         kernel = find_kernel(self.kernel)
         if self.inputs:
@@ -67,6 +69,8 @@ class KernelFlags:
         except TypeError:
             raise UsageError(f"--inputs {self.inputs}: it must need no arguments") from None
         made = make()
+        if made is None:
+            raise UsageError(f"--inputs {self.inputs} returned None; expected a tuple or a dict")
         if isinstance(made, dict):
             return Arguments((), tuple((str(name), value) for name, value in made.items()))
         return Arguments(tuple(made) if isinstance(made, (list, tuple)) else (made,))

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
 import sys
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tilesmith.cli.lost.references import listed, near, no_file, no_module
 from tilesmith.cli.run_script import install_helion_names
+from tilesmith.diagnostics.files.problems import file_problem
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.jit.kernel import Kernel
+
+FORMS = "module:kernel or file.py:kernel"
 
 
 class ReferenceNotFoundError(Exception):
@@ -31,12 +33,14 @@ def find_kernel(reference: str) -> Kernel:
     module = _load(place)
     if not name and len(kernels) == 1:
         return next(iter(kernels.values()))
+    if not name and not kernels:
+        raise ReferenceNotFoundError(f"{place} has no kernel: no function under @tilesmith.kernel")
     if not name:
-        raise ReferenceNotFoundError(f"which kernel of {place}? {_listed('kernels', kernels)}")
+        raise ReferenceNotFoundError(f"which kernel of {place}? {listed('kernels', kernels)}")
     found = _find_attribute(module, place, name, kernels)
     if not isinstance(found, Kernel):
         raise ReferenceNotFoundError(
-            f"{place}:{name} is no kernel but {kind_of(found)}; {_listed('kernels', kernels)}"
+            f"{place}:{name} is no kernel but {kind_of(found)}; {listed('kernels', kernels)}"
         )
     return found
 
@@ -68,7 +72,7 @@ def _find_attribute(module: ModuleType, place: str, name: str, known: Iterable[s
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ReferenceNotFoundError(f"{place} has no {name}; {_near(name, known)}")
+            raise ReferenceNotFoundError(f"{place} has no {name}; {near(name, known)}")
         found = getattr(found, part)
     return found
 
@@ -85,11 +89,18 @@ def _load(place: str) -> ModuleType:
     except SystemExit as error:
         # A script that reads its command line and has no `if __name__ == "__main__"`.
         raise ReferenceNotFoundError(f"{place} called sys.exit({error.code!r})") from error
+    except SyntaxError as error:
+        raise ReferenceNotFoundError(file_problem(error, error.filename or place)) from None
 
 
 def _load_module(place: str) -> ModuleType:
     if not place.strip(".") or place.startswith("."):
-        raise ReferenceNotFoundError(f"{place!r} is neither a module nor a .py file")
+        raise ReferenceNotFoundError(
+            f"{place!r} is neither a module nor a .py file; expected {FORMS}"
+        )
+    if Path(place).is_file() or (Path(place).is_dir() and not _is_package(place)):
+        kind = "folder" if Path(place).is_dir() else "file"
+        raise ReferenceNotFoundError(f"{place} is a {kind}; expected {FORMS}")
     if Path(f"{place}.py").is_file() and not place.isidentifier():
         raise ReferenceNotFoundError(f"{place} is no name of a module; did you mean {place}.py?")
     try:
@@ -98,40 +109,16 @@ def _load_module(place: str) -> ModuleType:
         # A module that exists and fails to import another one is not a wrong reference.
         if not error.name or not f"{place}.".startswith(f"{error.name}."):
             raise
-        raise ReferenceNotFoundError(_no_module(place, error.name)) from None
+        raise ReferenceNotFoundError(no_module(place, error.name)) from None
 
 
-def _no_module(place: str, missing: str) -> str:
-    """What was looked for, where, and what helps."""
-    parent = missing.rpartition(".")[0]
-    folders = _folders_of(parent)
-    if not folders:
-        return f"no module {place}; {parent} is no package"
-    file = f"{place.replace('.', '/')}.py"
-    names = {found.name for found in pkgutil.iter_modules(folders)}
-    # Modules of Python itself hold no kernels.
-    near = _near(missing.rpartition(".")[2], names - sys.stdlib_module_names)
-    return "\n".join(
-        [
-            f"no module {place}; {near}",
-            f"{missing} was looked for in",
-            *(f"  {folder}" for folder in folders),
-            f"go to the folder that has {file}, or name the file: path/to/{file}:NAME",
-        ]
-    )
-
-
-def _folders_of(package: str) -> list[str]:
-    """Where the modules of a package are looked for; of no package, where Python begins."""
-    if package:
-        return list(getattr(sys.modules.get(package), "__path__", ()))
-    folders = dict.fromkeys(folder or str(Path.cwd()) for folder in sys.path)
-    return [folder for folder in folders if Path(folder).is_dir()]
+def _is_package(place: str) -> bool:
+    return (Path(place) / "__init__.py").is_file() or place in sys.modules
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ReferenceNotFoundError(_no_file(path))
+        raise ReferenceNotFoundError(no_file(path))
     whole = path.resolve()
     # The folder to import the file from, and its name from there.
     root, name = whole.parent, whole.stem
@@ -170,23 +157,3 @@ def _execute(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _no_file(path: Path) -> str:
-    folder = path.parent
-    if not folder.is_dir():
-        return f"no file {path}; there is no folder {folder.absolute()}"
-    beside = _near(path.name, (found.name for found in folder.glob("*.py")))
-    return f"no file {path}; {beside}\n{path.name} was looked for in {folder.absolute()}"
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    names = sorted(set(known))
-    near = get_close_matches(name, names, n=3)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
-    return _listed("there are", names) if len(names) <= 20 else "nothing has a similar name"
-
-
-def _listed(what: str, names: Iterable[str]) -> str:
-    return f"{what}: {', '.join(sorted(names)) or 'none'}"

@@ -13,6 +13,8 @@ from typer.core import TyperGroup
 from typer.main import get_group
 from typing_extensions import override
 
+from tilesmith.diagnostics.files.problems import FILE_ERRORS, file_problem
+
 COMMANDS = {
     "run": ("run_script", "Run a script, also one written for Helion."),
     "tune": ("fleet.command", "Find the fastest config of a kernel for given arguments."),
@@ -37,12 +39,24 @@ COMMANDS = {
 }
 """The module whose ``add_to`` adds the command to an application, and its first sentence."""
 
+USAGE_ERROR = 2
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Where a wheel has ``examples`` and ``benchmarks``; in a checkout they lie beside the source."""
 
 
 class LazyCommands(TyperGroup):
     """A group whose own commands are names with a summary: the real one comes when it is used."""
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except FILE_ERRORS as error:
+            # A file that a command names, and that is not there or is something else.
+            typer.echo(f"error: {file_problem(error)}", err=True)
+            raise typer.Exit(USAGE_ERROR) from None
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:

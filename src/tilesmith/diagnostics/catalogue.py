@@ -1,6 +1,6 @@
 """The root of the error catalogue, and its texts: a message, places in the source, labelled parts.
 
-There is one class per mistake with templates in it; a marker stands under the offending expression.
+There is one class per mistake with templates in it.
 
 ``details`` fill the templates. A sequence fills in as a comma-separated list. A part that lacks a
 detail, or has an empty one, is left out: an optional detail belongs in a part, not in the message.
@@ -9,85 +9,71 @@ detail, or has an empty one, is left out: an optional detail belongs in a part, 
 from __future__ import annotations
 
 import linecache
-import unicodedata
 from collections.abc import Mapping
 from functools import partial
 from string import Formatter
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from typing_extensions import Self
 
-from tilesmith.diagnostics.location import Columns, SourceLocation
+from tilesmith.diagnostics.location import SourceLocation
+from tilesmith.diagnostics.rendering.marks import TAB_WIDTH, marker
 
-TAB_WIDTH = 4
 MIN_GUTTER = 3
-CONTINUES = "…"
+MAX_CALLERS, MAX_AIRY = 3, 2
+"""How many callers are named, and with how many places a report has room for empty lines."""
 
 
-def _character_width(char: str) -> int:
-    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+class _Place(NamedTuple):
+    heading: str
+    mark: str
+    loc: SourceLocation
+    has_source: bool = True
 
 
-def _display_width(text: str) -> int:
-    return sum(map(_character_width, text))
-
-
-def _marker(text: str, columns: Columns | None, mark: str) -> str:
-    """The line of marks under ``columns`` of ``text``; without columns, under the whole of it."""
-    raw = text.rstrip().encode()
-    start, end = columns or (0, len(raw))
-    if start >= len(raw):
-        start, end = 0, len(raw)
-    head = raw[:start].decode(errors="ignore")
-    if not head.strip():
-        head = text[: len(text) - len(text.lstrip())]
-    covered = raw[: len(raw) if end is None else end].decode(errors="ignore")
-    # A statement with a block goes on too, but what is meant is its header.
-    is_header = end is None and covered.endswith(":")
-    indent = _display_width(head.expandtabs(TAB_WIDTH))
-    width = _display_width(covered.expandtabs(TAB_WIDTH)) - indent - is_header
-    return (
-        " " * indent + mark * max(1, width) + (CONTINUES if end is None and not is_header else "")
-    )
-
-
-def _places(
-    loc: SourceLocation, related: Mapping[str, SourceLocation]
-) -> list[tuple[str, str, SourceLocation]]:
-    """Heading, mark and place: the place itself, its callers, then the related places."""
-    places = [(f"--> {loc.link}{_in_function(loc)}", "^", loc)]
+def _places(loc: SourceLocation, related: Mapping[str, SourceLocation]) -> list[_Place]:
+    """The place itself, its callers, then the related places; most have their line of source."""
+    callers: list[SourceLocation] = []
     callee, caller = loc, loc.caller
     while caller is not None:
         # A recursion shows once.
         if caller != callee:
-            places.append((f"called from {caller.link}{_in_function(caller)}", "-", caller))
+            callers.append(caller)
         callee, caller = caller, caller.caller
-    return places + [(f"{label}: {place.link}", "-", place) for label, place in related.items()]
+    shown = callers if len(callers) <= MAX_CALLERS else [*callers[: MAX_CALLERS - 1], callers[-1]]
+    return [
+        _Place(f"--> {loc.link}{_in_function(loc)}", "^", loc),
+        # Of a chain of calls, the lines that matter are its ends.
+        *(
+            _Place(f"called from {c.link}{_in_function(c)}", "-", c, c is shown[-1] and not related)
+            for c in shown
+        ),
+        *(_Place(f"{label}: {p.link}", "-", p, not callers) for label, p in related.items()),
+    ]
 
 
 def _in_function(place: SourceLocation) -> str:
     return f", in {place.function}" if place.function.isidentifier() else ""
 
 
-def _snippet(place: SourceLocation, mark: str, gutter: int) -> list[str]:
-    text = linecache.getline(place.file, place.line).rstrip("\r\n")
+def _snippet(place: _Place, gutter: int) -> list[str]:
+    loc = place.loc
+    text = linecache.getline(loc.file, loc.line).rstrip("\r\n") if place.has_source else ""
     if not text.strip():
         return []
-    margin = " " * gutter
     return [
-        f"{margin} |",
-        f"{place.line:>{gutter}} | {text.expandtabs(TAB_WIDTH)}",
-        f"{margin} | {_marker(text, place.columns, mark)}",
+        f"{loc.line:>{gutter}} | {text.expandtabs(TAB_WIDTH)}",
+        f"{' ' * gutter} | {marker(text, loc.columns, place.mark)}",
     ]
 
 
-def _location_lines(places: list[tuple[str, str, SourceLocation]], gutter: int) -> list[str]:
+def _location_lines(places: list[_Place], gutter: int) -> list[str]:
     lines: list[str] = []
-    for heading, mark, place in places:
-        lines.append(f"{' ' * (gutter - 1)}{heading}")
-        lines.extend(_snippet(place, mark, gutter))
+    for place in places:
+        source = _snippet(place, gutter)
+        # A line to breathe, where the report is short.
+        air = [f"{' ' * gutter} |"] if source and len(places) <= MAX_AIRY else []
+        lines += [f"{' ' * (gutter - 1)}{place.heading}", *air, *source]
     return lines
 
 
@@ -105,7 +91,7 @@ def render_report(
 ) -> str:
     """The message, the places with their source lines, then the labelled parts that have a text."""
     places = _places(loc, related or {}) if loc is not None and loc.line else []
-    gutter = max([MIN_GUTTER, *(len(str(place.line)) for _, _, place in places)])
+    gutter = max([MIN_GUTTER, *(len(str(place.loc.line)) for place in places)])
     lines = [message, *_location_lines(places, gutter)]
     for label, text in parts.items():
         if text:

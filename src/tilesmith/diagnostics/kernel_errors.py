@@ -223,7 +223,7 @@ class MissingBlockSizes(InvalidConfig):
 
     message = "invalid config: block_sizes has {given} entries, the kernel needs {needed}"
     expected = "one entry for each of {slots}"
-    fix = "did you forget block_sizes? e.g. Config(block_sizes=[...])"
+    fix = "list them all: Config(block_sizes=[...])"
 
 
 class ConfigSpecFragmentWithSymInt(BaseError):
@@ -249,6 +249,7 @@ class RegisterTunableArgTypes(BaseError):
 
 class SpecializeArgType(BaseError):
     message = "hl.specialize takes sizes, strides and integers, not {type}"
+    fix = "give it what must be a constant of the code, e.g. hl.specialize(x.size(1))"
 
 
 class CannotExport(BaseError):
@@ -268,6 +269,7 @@ class AutotuningDisallowedInEnvironment(BaseError):
 class CacheAssertionError(BaseError):
     message = "no cache entry for kernel `{function}`, and TILESMITH_ASSERT_CACHE_HIT is set"
     found = "looked for {key}"
+    fix = "search once: `tilesmith tune`; or unset TILESMITH_ASSERT_CACHE_HIT"
 
 
 class NoConfigFound(BaseError):

@@ -231,6 +231,10 @@ class OutOfBoundsAccess(IndexOutOfRange):
 
 class TileOutOfRange(OutOfBoundsAccess):
     message = "tiles up to {end} run past the end of dimension {dim} of `{tensor}`, of size {size}"
+    fix = (
+        "check the order of the indices; else loop over the smaller size, or pass extra_mask to "
+        "hl.load / hl.store"
+    )
 
 
 class DeviceAssertionFailed(BaseError, AssertionError):

@@ -110,6 +110,12 @@ class UnboundAfterLoop(UndefinedVariable):
     fix = "give `{name}` a value before the loop, e.g. with hl.zeros or hl.full"
 
 
+class TileOutsideItsLoop(UnboundAfterLoop):
+    message = "`{name}` is the variable of a loop that has ended, or has not begun"
+    note = ""
+    fix = "use `{name}` inside its loop, and store there"
+
+
 class CrossRootDeviceValue(BaseError):
     message = "`{name}` has no value here: the loop or branch that made it has ended"
     found = "made in the loop or branch at {place}"
@@ -147,6 +153,15 @@ class HostTensorDirectUsage(BaseError):
     fix = "index it with tiles; `{name}[:]` loads all of it, `{name}[()]` a 0-d tensor"
 
 
+class CapturedTensorUsage(HostTensorDirectUsage):
+    """A tensor that is no variable of the kernel, such as a parameter of a module."""
+
+    message = "{operation} is given a tensor that is no variable of the kernel"
+    expected = "tensors that are arguments, globals or made by host code, indexed with tiles"
+    found = ""
+    fix = "pass it as an argument of the kernel, e.g. layer.weight, and index it there"
+
+
 class HostTensorAsCondition(HostTensorDirectUsage):
     message = "host tensor `{name}` is used as a condition in device code"
     expected = ""
@@ -181,6 +196,7 @@ class InvalidSequenceSubscription(BaseError):
 
 class FailedToUnpackTupleAssign(BaseError):
     message = "cannot unpack {given} values into {needed} names"
+    fix = "give one name for each value"
 
 
 class TracedArgNotSupported(BaseError):
@@ -237,12 +253,13 @@ class LoopFunctionNotInFor(BaseError):
     message = "{function} is not the iterator of a `for` statement of the kernel"
     expected = "for i in {function}(...):"
     note = "helpers and comprehensions are plain Python, run once at compile time"
-    fix = "write a `for` in the kernel itself; hl.static_range and lists work everywhere"
+    fix = "write a `for` in the kernel itself (tile.id counts tiles); lists work everywhere"
 
 
 class InvalidDeviceForLoop(BaseError):
     message = "device code cannot loop over {iterable}"
     expected = "hl.tile, hl.grid, range, hl.static_range, or a list or tuple known at compile time"
+    fix = "combine elements by torch, v.sum(); or loop over positions, for i in range(n): x[i]"
 
 
 class StaticLoopTooLong(TypeInferenceError):
@@ -321,6 +338,7 @@ class ControlFlowTensorMismatch(BaseError):
 class CantCombineTypesInControlFlow(BaseError):
     message = "`{name}` is {before} on one path and {after} on the other"
     expected = "one kind of value on both paths: which path is taken is known only at run time"
+    fix = "start `{name}` as what it becomes, e.g. with hl.zeros or hl.full"
 
 
 class NumberChangedInControlFlow(CantCombineTypesInControlFlow):

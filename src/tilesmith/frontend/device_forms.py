@@ -42,7 +42,9 @@ def _extremum(builtin: Callable[..., Any], name: str) -> Callable[..., Any]:
         if not any(isinstance(item, TileValue) for item in items):
             return builtin(items, **kwargs)
         if any(isinstance(item, TileValue) and item.tile.rank for item in items):
-            raise invalid_kind(builtin.__name__, "a tensor with several elements")
+            limit = "min" if name == "maximum" else "max"
+            fix = f"use torch.{name}(a, b), or a.clamp({limit}=b) where b is a number"
+            raise invalid_kind(builtin.__name__, "a tensor with several elements", fix)
         result = items[0]
         for item in items[1:]:
             result = dispatch(name, _of_one_type(result, item), {})

@@ -254,6 +254,7 @@ def _size_of_tile(axis: Axis, hint: str) -> Any:
 
 RUNTIME_FUNCTIONS = SimpleNamespace(
     Unbound=Unbound,
+    loop_variable=partial(Unbound, error=errors.TileOutsideItsLoop),
     all_of=control_flow.all_of,
     any_of=control_flow.any_of,
     choose=control_flow.choose,

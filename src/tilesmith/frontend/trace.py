@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -16,8 +14,8 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.kernel_warnings import WarningLog
-from tilesmith.diagnostics.location import SourceLocation, location_of_traceback
 from tilesmith.dtypes import I64
+from tilesmith.frontend.advice.foreign_errors import explained, place_in_user_code, undefined
 from tilesmith.frontend.captured import CapturedValues
 from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
@@ -34,9 +32,6 @@ from tilesmith.frontend.tracing.guards import Guard, GuardList
 from tilesmith.frontend.tracing.settled.sizes import larger_blocks
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType
-
-_UNPACKING = r"values to unpack \(expected (?P<needed>\d+)(, got (?P<given>\d+))?\)"
-"""What Python says when the numbers of names and values differ."""
 
 
 @dataclass(frozen=True)
@@ -306,37 +301,16 @@ def _located_errors() -> Iterator[None]:
     except BaseError as error:
         raise _with_place(error) from error.__cause__
     except RecursionError as error:
-        loc = _place_in_user_code(error.__traceback__)
+        loc = place_in_user_code(error.__traceback__)
         raise errors.RecursiveHelper(function=loc.function, loc=loc) from error
     except (NameError, UnboundLocalError) as error:
-        loc = _place_in_user_code(error.__traceback__)
-        raise _undefined(getattr(error, "name", None) or str(error), loc) from error
+        loc = place_in_user_code(error.__traceback__)
+        raise undefined(getattr(error, "name", None) or str(error), loc) from error
     except Exception as error:
-        loc = _place_in_user_code(error.__traceback__)
-        counts = re.search(_UNPACKING, str(error))
-        if counts is not None:
-            raise errors.FailedToUnpackTupleAssign(
-                needed=counts["needed"], given=counts["given"] or "more", loc=loc
-            ) from None
-        raise errors.TorchOpTracingError.wrapping(
-            error, function=loc.function or "device code", loc=loc
-        ) from error
+        raise explained(error) from error
 
 
 def _with_place(error: BaseError) -> BaseError:
     """The error with the user's line; rules raise it without, deep in the call that it is about."""
-    place = _place_in_user_code(error.__traceback__)
+    place = place_in_user_code(error.__traceback__)
     return error.located(place).with_traceback(error.__traceback__)
-
-
-def _undefined(name: str, loc: SourceLocation) -> errors.BaseError:
-    code = loc.code
-    known = {*code.co_varnames, *code.co_freevars, *code.co_names} - {name} if code else set()
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    fix = f"did you mean `{near[0]}`?" if near else ""
-    return errors.UndefinedVariable(name=name, fix=fix, loc=loc)
-
-
-def _place_in_user_code(traceback: TracebackType | None) -> SourceLocation:
-    """The innermost frame of a traceback that is neither ours nor torch's."""
-    return location_of_traceback(traceback, torch.__path__[0])

@@ -41,5 +41,8 @@ def as_movable(tensor: torch.Tensor) -> torch.Tensor:
 def from_torch(dtype: torch.dtype) -> DType:
     """The element type of a torch dtype."""
     if dtype not in _FROM_TORCH:
-        raise TypeError(f"{dtype} is not supported; supported: {', '.join(_TO_TORCH)}")
+        known = ", ".join(str(known).removeprefix("torch.") for known in _FROM_TORCH)
+        if not isinstance(dtype, torch.dtype):
+            raise TypeError(f"{dtype!r} is no torch.dtype; expected one such as torch.float32")
+        raise TypeError(f"{dtype} is not supported; supported: {known}")
     return _FROM_TORCH[dtype]

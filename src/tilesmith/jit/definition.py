@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import linecache
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from tilesmith.backends.interface import BackendTable
 from tilesmith.diagnostics.kernel_warnings import WarningLog, find_warnings
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.diagnostics.logs import set_up_logs
-from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.containers import is_host_kind
 from tilesmith.frontend.language.host_functions import constexpr
@@ -28,6 +26,11 @@ from tilesmith.frontend.source.rewriting.quiet_host import leaves_tensors
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
 from tilesmith.frontend.tracing.tracer import TraceOptions
 from tilesmith.jit.function_protocol.objects import plain_settings
+from tilesmith.jit.function_protocol.refusals import (
+    closure_error,
+    definition_line,
+    plain_function,
+)
 from tilesmith.jit.function_protocol.signature import ALLOWED, KernelSignature
 from tilesmith.jit.runners import is_interpreted
 from tilesmith.jit.specialization_key import find_device
@@ -155,32 +158,17 @@ def _is_constexpr(annotation: Any) -> bool:
 
 def check_definition(function: Any) -> None:
     """Raise if an object cannot be a kernel."""
-    if not isinstance(function, FunctionType):
-        raise errors.NotAKernelFunction(kind=kind_of(function))
-    code = function.__code__
-    if function.__name__ == "<lambda>":
-        place = SourceLocation(code.co_filename, code.co_firstlineno)
-        raise errors.NotAKernelFunction(kind="a lambda", loc=place)
-    loc = SourceLocation(code.co_filename, _definition_line(code), function.__name__)
+    code = plain_function(function).__code__
+    loc = SourceLocation(code.co_filename, definition_line(code), function.__name__)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in ALLOWED:
             raise errors.UnsupportedSignature(
                 function=function.__name__, parameter=str(parameter), loc=loc
             )
     if code.co_freevars:
-        raise errors.ClosuresNotSupported(
-            function=function.__name__, names=code.co_freevars, loc=loc
-        )
+        raise closure_error(function)
     for name in _conflicts(function):
         raise errors.NamingConflict(name=name, loc=loc)
-
-
-def _definition_line(code: CodeType) -> int:
-    """The line of ``def``; Python counts the decorators above it to the function."""
-    line = code.co_firstlineno
-    while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
-        line += 1
-    return line
 
 
 def _conflicts(function: FunctionType) -> list[str]:

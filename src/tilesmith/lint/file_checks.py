@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tilesmith.diagnostics.files.problems import file_problem
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.exc import NoDeviceLoopsInKernel
 from tilesmith.lint.kernel_checks import Mistake, Place, check_kernel
@@ -20,7 +21,11 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def check_file(path: Path) -> list[Mistake]:
     """What would fail when the kernels of a file are called, in the order of its lines."""
     file = str(path)
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        return [Mistake(SourceLocation(file, line), "UnicodeDecodeError", file_problem(error))]
     linecache.checkcache(file)
     try:
         tree = ast.parse(text, file)
@@ -44,7 +49,7 @@ def count_kernels(path: Path) -> int:
     """How many kernels a file defines."""
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
-    except SyntaxError:
+    except (SyntaxError, UnicodeDecodeError):
         return 0
     return sum(1 for _ in _kernels(tree, str(path)))
 

@@ -24,6 +24,7 @@ import tilesmith.exc as errors
 from tilesmith import language
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.diagnostics.location import SourceLocation, location_of_node
+from tilesmith.frontend.advice.torch_names import suggested_names
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS
 from tilesmith.frontend.functions.creation import FACTORIES
 from tilesmith.frontend.functions.random import RANDOM_FACTORIES
@@ -200,7 +201,7 @@ def _attribute_mistakes(place: Place, node: ast.Attribute, *, is_device: bool) -
     owner, loc = resolve(node.value, place.names), place.location(node)
     if owner is language:
         if node.attr not in language.__all__:
-            near = [f"hl.{n}" for n in difflib.get_close_matches(node.attr, language.__all__, n=3)]
+            near = suggested_names(node.attr, language.__all__)
             error = errors.UnknownLanguageFunction(name=node.attr, suggestions=near)
             yield as_mistake(error, loc)
         elif is_device and node.attr in _ON_HOST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
@@ -308,7 +309,9 @@ def puzzle(number: int | str) -> Puzzle:
     for item in puzzles():
         found |= {item.number: item, str(item.number): item, item.name: item}
     if number not in found:
-        raise LookupError(f"there is no puzzle {number}: there are 1 to {len(puzzles())}")
+        near = get_close_matches(str(number), [item.name for item in puzzles()], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are 1 to {len(puzzles())}"
+        raise LookupError(f"there is no puzzle {number}: {hint}")
     return found[number]
 
 

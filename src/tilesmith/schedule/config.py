@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast, overload
 
@@ -20,11 +19,11 @@ from typing_extensions import Self, Unpack, override
 from tilesmith.disk.writing import replace_file
 from tilesmith.exc import (
     InvalidConfig,
-    InvalidConfigKeys,
     InvalidConfigValue,
     UnsupportedConfigKeys,
 )
 from tilesmith.keywords import ConfigKeywords
+from tilesmith.schedule.given.values import unknown_keys, values_of, values_of_file, values_of_text
 
 
 @dataclass(frozen=True)
@@ -167,12 +166,7 @@ def keep_known(
         raise UnsupportedConfigKeys(backend=backend, keys=foreign)
     unknown = sorted(name for name in values if name not in known)
     if unknown:
-        names = sorted({*known, *PLURALS})
-        near = [match for name in unknown for match in get_close_matches(name, names, n=1)]
-        if near:
-            raise InvalidConfigKeys(keys=unknown, suggestions=" or ".join(dict.fromkeys(near)))
-        fix = f"known keys are {', '.join(names)}; other keys need hl.register_tunable"
-        raise InvalidConfigKeys(keys=unknown, fix=fix)
+        raise unknown_keys(unknown, known, PLURALS)
     return {k: value for k, value in values.items() if k in effective and value is not None}
 
 
@@ -343,7 +337,7 @@ class Config(Mapping[str, Any]):
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Config:
         """The Config with these keys and values."""
-        return Config(**values)
+        return Config(**values_of(values))
 
     def to_json(self) -> str:
         """The Config as JSON text."""
@@ -352,10 +346,7 @@ class Config(Mapping[str, Any]):
     @staticmethod
     def from_json(text: str) -> Config:
         """Read back what ``to_json`` wrote."""
-        values = json.loads(text)
-        if not isinstance(values, dict):
-            raise ValueError(f"a Config is a JSON object, found {type(values).__name__}")
-        return Config.from_dict(cast("dict[str, Any]", values))
+        return Config(**values_of_text(text))
 
     def save(self, path: str | Path) -> None:
         """Write the Config as JSON; a reader never sees a half-written file."""
@@ -364,7 +355,7 @@ class Config(Mapping[str, Any]):
     @staticmethod
     def load(path: str | Path) -> Config:
         """Read a Config that ``save`` wrote."""
-        return Config.from_json(Path(path).read_text(encoding="utf-8"))
+        return Config(**values_of_file(path))
 
     def updated(self, **values: Any) -> Config:
         """The same Config with some values replaced; None removes a key."""

@@ -13,7 +13,7 @@ import typer
 
 from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
 from tilesmith.cli.flags import KernelFlags, make_command_adder
-from tilesmith.cli.output import UsageError, require_folder, show
+from tilesmith.cli.output import UsageError, require_folder, show, tell
 from tilesmith.cli.run_script import SETTINGS, run_script
 from tilesmith.dispatch.tuning import Goal, tune_shapes
 from tilesmith.jit.kernel import Kernel
@@ -92,6 +92,9 @@ def record(
 
 def write_calls(calls: Calls, folder: Path) -> None:
     """One file for each kernel, the most frequent arguments first."""
+    if not calls:
+        tell("no kernel was called: nothing to write")
+        return
     folder.mkdir(parents=True, exist_ok=True)
     met = Counter[str]()
     for kernel, lines in calls.items():

@@ -10,6 +10,7 @@ from tokenize import COMMENT, TokenError, generate_tokens
 from typing import Any, TypeVar, cast
 
 from tilesmith.cli.output import UsageError
+from tilesmith.diagnostics.files.problems import file_problem
 from tilesmith.lab.workload.argument_text import ArgumentTextError
 
 Flags = TypeVar("Flags")
@@ -22,7 +23,7 @@ def flags_of_lines(flags: Flags, path: str) -> list[Flags]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--shapes: {error}") from None
+        raise UsageError(f"--shapes: {file_problem(error, path)}") from None
     found: list[Flags] = []
     for number, line in enumerate(lines, 1):
         text = _without_comment(line)

@@ -131,6 +131,8 @@ def explain(flags: ExplainFlags) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
     if flags.stages and flags.json:
         raise UsageError("--stages and --json: choose one")
+    if flags.config and not flags.stages:
+        raise UsageError("--config goes with --stages; `tilesmith explore` takes one, too")
     bound = flags.bind()
     if flags.json:
         show(json_line(explain_record(bound, flags.count)))

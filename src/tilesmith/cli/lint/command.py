@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -42,7 +43,8 @@ def _files(given: Path) -> list[Path]:
     if given.is_dir():
         return sorted(given.rglob("*.py"))
     if not given.is_file():
-        tell(f"error: no file {given}")
+        near = get_close_matches(given.name, [path.name for path in given.parent.glob("*.py")], n=1)
+        tell(f"error: no file {given}" + (f"; did you mean {near[0]}?" if near else ""))
         raise typer.Exit(USAGE_ERROR)
     return [given]
 

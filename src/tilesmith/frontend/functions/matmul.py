@@ -54,8 +54,16 @@ def _check_shapes(
 
 def mismatch(lhs: TileValue, rhs: TileValue, operation: str) -> errors.BaseError:
     """What is wrong with two operands that cannot be multiplied."""
+    texts: dict[str, Any] = {}
+    if min(lhs.tile.rank, rhs.tile.rank) < MATRIX_RANKS[0]:
+        texts["fix"] = (
+            "of a vector make a matrix, v[:, None]; or multiply and add up: (a * v).sum(1)"
+        )
     return errors.DotShapeMismatch(
-        operation=operation, left=shape_text(lhs.tile.shape), right=shape_text(rhs.tile.shape)
+        operation=operation,
+        left=shape_text(lhs.tile.shape),
+        right=shape_text(rhs.tile.shape),
+        **texts,
     )
 
 

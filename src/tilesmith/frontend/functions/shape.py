@@ -39,7 +39,8 @@ def as_dim(size: Any, operation: str) -> Dim:
         if dim is not None:
             return dim
         raise errors.ShapeSpecializingAllocation(size=size._value.name or "a runtime value")
-    raise invalid_kind(operation, f"{kind_of(size)} is no size")
+    fix = "use a tile, or a number that is known at compile time (hl.specialize on the host)"
+    raise invalid_kind(operation, f"{kind_of(size)} is no size", fix)
 
 
 def as_shape(sizes: tuple[Any, ...], operation: str) -> Shape:
@@ -115,10 +116,10 @@ def _reshape_error(x: TileValue, wanted: list[Dim | None]) -> errors.BaseError:
         operation="reshape",
         left=shape_text(x.tile.shape),
         right=f"[{', '.join('-1' if dim is None else str(dim) for dim in wanted)}]",
-        note="a reshape may merge tile axes with others, but neither reorder them nor split those "
-        "with a partial tile, nor make such axes of others",
-        fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1); to "
-        "split a tile, view the host tensor so before the loop (x.view(-1, 2)) and tile its rows",
+        note="a reshape may merge tile axes with others, but neither reorder them\n"
+        "nor split those with a partial tile, nor make such axes of others",
+        fix="give as many elements, with tiles as the sizes of tile axes: v.reshape(tile, -1);\n"
+        "to split a tile, view the host tensor so before the loop, x.view(-1, 2), and tile that",
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import tilesmith.exc as errors
+from tilesmith.frontend.advice.torch_names import fix_of
 from tilesmith.frontend.functions.combine import RUNNING_LOGS, SCANS
 from tilesmith.frontend.functions.combine_functions import COMBINERS
 from tilesmith.frontend.functions.creation import CREATION, FACTORIES
@@ -83,7 +84,9 @@ def dispatch(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs:
         kwargs = {_PARAMETER_ALIASES.get(key, key): value for key, value in kwargs.items()}
         if kwargs.pop("out", None) is not None:
-            raise unsupported_argument(f"torch.{name}", "out=")
+            raise unsupported_argument(
+                f"torch.{name}", "out=", "assign the result instead: out[tile] = ..."
+            )
         for position, key in enumerate(_POSITIONAL):
             if len(args) == position and key in kwargs:
                 args = (*args, kwargs.pop(key))
@@ -133,7 +136,7 @@ def _reject_host_value(arg: Any, name: str) -> None:
     if isinstance(arg, TensorRef):
         raise errors.HostTensorDirectUsage(name=arg.source)
     if isinstance(arg, torch.Tensor):
-        raise errors.HostTensorDirectUsage(name="a captured tensor")
+        raise errors.CapturedTensorUsage(operation=name)
     if isinstance(arg, Tile) and name not in _TAKES_SIZES:
         raise no_arithmetic(f"{name}(..., tile)")
 
@@ -157,7 +160,7 @@ def unsupported(name: str) -> errors.BaseError:
             name=f"torch.{name}",
             fix="use hl.rand(shape, seed) or hl.randint(shape, low, high, seed)",
         )
-    fix = f"did you mean {', '.join(f'torch.{other}' for other in near)}?" if near else ""
+    fix = f"did you mean {', '.join(f'torch.{other}' for other in near)}?" if near else fix_of(name)
     return errors.UnsupportedTorchFunction(name=f"torch.{name}", fix=fix)
 
 
@@ -197,7 +200,9 @@ class DeviceMode(TorchFunctionMode):
         known = self._tracer.tensor_refs.get(id(tensor))
         if name in _ACCEPTS_HOST_TENSORS:
             return dispatch(name, args, kwargs)
-        raise errors.HostTensorDirectUsage(name=known.source if known else "a captured tensor")
+        if known is None:
+            raise errors.CapturedTensorUsage(operation=name)
+        raise errors.HostTensorDirectUsage(name=known.source)
 
     def _runtime_extents(self, name: str, args: tuple[Any, ...], result: Any) -> Any:
         """Sizes and strides of a tensor that a helper holds; under dynamic shapes they vary."""

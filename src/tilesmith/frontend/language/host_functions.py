@@ -96,6 +96,13 @@ def register_block_size(min_or_max: int, max_or_none: int | None = None, /) -> i
         raise errors.InvalidConfigValue(
             key="register_block_size min", value=low, allowed="a power of two", loc=locate()
         )
+    if max_or_none is not None and not isinstance(high, RuntimeInt) and high < low:
+        raise errors.InvalidArgumentValue(
+            function="hl.register_block_size",
+            problem=f"the least size, {low}, is more than the most, {high}",
+            fix="swap them: hl.register_block_size(least, most)",
+            loc=locate(),
+        )
     most = max(int(low), round_up(int(high)))
     is_runtime_size = isinstance(high, RuntimeInt)
     return session.register_block_size(int(low), most, is_runtime_size=is_runtime_size)

@@ -26,7 +26,10 @@ from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text
 from tilesmith.ir.types import ONE, Dim, Shape, Value
 
-_PAIR_THEM = "index tensors of one tile formed a product; pair them: x[hl.paired(i, j)]"
+_PAIR_THEM = (
+    "an axis stands twice in the value: align operands by [:, None] or keepdim=True;\n"
+    "index tensors of one tile form a product unless they are paired: x[hl.paired(i, j)]"
+)
 
 
 class PairedIndices(tuple[Any, ...]):

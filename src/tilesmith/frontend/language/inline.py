@@ -126,7 +126,8 @@ def _numbered(source: str, names: tuple[str, ...], count: int, function: str) ->
         is_known = wanted in names or (not names and wanted.isdigit() and int(wanted) < count)
         if not is_known:
             given = ", ".join(names) or f"{count} of them"
-            raise _misuse(function, f"{{{name}}} stands for no argument; given: {given}")
+            fix = "number placeholders as `args` are, from {0} on, or name them as its keys"
+            raise _misuse(function, f"{{{name}}} stands for no argument; given: {given}", fix)
         pieces.append(f"{{{wanted}}}")
     return "".join(pieces)
 

@@ -90,11 +90,15 @@ class Functionaliser(ast.NodeTransformer):
         self._host = frozenset(host)
         self._bound = {*host, *local}
         """Names that have been bound earlier in program order (possibly to the unbound marker)."""
+        self._loop_variables: set[str] = set()
         self._counter = 0
 
     def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Rewrite a list of statements."""
         result: list[ast.stmt] = []
+        parts = [node for statement in statements for node in ast.walk(statement)]
+        loops = [node for node in parts if isinstance(node, ast.For)]
+        self._loop_variables |= set(bound_names([loop.target for loop in loops]))
         for statement in statements:
             new = self.visit(statement)
             result.extend(new if isinstance(new, list) else [new])
@@ -121,10 +125,13 @@ class Functionaliser(ast.NodeTransformer):
     def _state(self, names: Sequence[str]) -> ast.expr:
         """Current values of names, an unbound marker for those not bound yet."""
         values: list[ast.expr] = [
-            _name(name) if name in self._bound else _runtime_call("Unbound", ast.Constant(name))
-            for name in names
+            _name(name) if name in self._bound else self._unbound(name) for name in names
         ]
         return ast.Tuple(values, ast.Load())
+
+    def _unbound(self, name: str) -> ast.expr:
+        kind = "loop_variable" if name in self._loop_variables else "Unbound"
+        return _runtime_call(kind, ast.Constant(name))
 
     def _nested(
         self,

@@ -111,6 +111,12 @@ def find_loops(source: KernelSource) -> KernelSource:
     is_loop = [is_device_loop(statement, function) for statement in tree.body]
     refuse_nested_loops([s for s, loop in zip(tree.body, is_loop) if not loop], function)
     if not any(is_loop):
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+        for call in (node for node in calls if is_language_call(node, LOOP_FUNCTIONS, function)):
+            # As in `enumerate(hl.tile(n))`.
+            raise errors.LoopFunctionNotInFor(
+                function=ast.unparse(call.func), loc=location_of_node(call, function)
+            )
         raise errors.NoDeviceLoopsInKernel(
             function=function.__name__, loc=location_of_node(tree, function)
         )

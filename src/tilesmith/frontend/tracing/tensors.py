@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 import torch
@@ -146,7 +147,8 @@ def _unsupported_elements(dtype: torch.dtype, source: str) -> errors.BaseError:
         fix = f"take a view of real numbers on the host: {views}"
     elif str(dtype).startswith("torch.q"):
         fix = f"take {source}.int_repr() or {source}.dequantize() on the host"
-    expected = f"elements of {', '.join(map(str, ELEMENT_TYPES))}"
+    names = (str(known).removeprefix("torch.") for known in ELEMENT_TYPES)
+    expected = fill(f"elements of {', '.join(names)}", 90)
     kind = f"a tensor of {dtype}"
     return errors.UnsupportedArgumentType(argument=source, kind=kind, expected=expected, fix=fix)
 

@@ -15,6 +15,7 @@ from typing_extensions import override
 import tilesmith.exc as errors
 from tilesmith.diagnostics.location import is_subscript
 from tilesmith.dtypes import I32
+from tilesmith.frontend.advice.subscripts import subscripted
 from tilesmith.frontend.tracing.tracer import OpenRegion, current_tracer, locate
 from tilesmith.interpreter.torch_dtypes import to_torch
 from tilesmith.ir.ops.indexing import BlockSize
@@ -137,7 +138,7 @@ class TileValue(TorchOperand):
         loc = locate()
         if is_subscript(loc):
             raise errors.InvalidSequenceSubscription(
-                sequence=loc.text.rpartition("[")[0] or "the sequence", index=self.user_name
+                sequence=subscripted(loc.text) or "the sequence", index=self.user_name
             )
         raise errors.ShapeSpecializingCall(value=self._value.name or str(self.tile))
 
@@ -151,6 +152,12 @@ class TileValue(TorchOperand):
 
     def __iter__(self) -> Any:
         raise errors.InvalidDeviceForLoop(iterable=f"a device tensor {self.tile}")
+
+    def __format__(self, form: str) -> str:
+        # A string is made once, at compile time; nobody wants the name of a value in it.
+        raise errors.InvalidArgumentKind(
+            function="a string", problem="a device value has no text", fix='print("value", value)'
+        )
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise errors.DeviceTensorSubscriptAssignmentNotAllowed(name=self._value.name or "the value")

@@ -60,6 +60,9 @@ class KernelSignature:
             is_surplus = self.is_positional and len(args) > len(self.names)
             counted = f"expected: {len(self.names)} got: {len(args)}"
             surplus = f"Too many arguments passed to the kernel, {counted}."
+            unknown = [name for name in kwargs if name not in self.names]
+            if unknown:
+                surplus, is_surplus = f"it has no parameter `{unknown[0]}`", True
             raise self._mistake(surplus if is_surplus else str(error)) from error
         bound.apply_defaults()
         return Arguments(bound.arguments.values())

@@ -8,6 +8,8 @@ from typing import Any
 
 from typing_extensions import Self
 
+import tilesmith.exc as errors
+from tilesmith.diagnostics.wording import kind_of
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.function_protocol.objects import KernelSettings, reduced
 from tilesmith.schedule.config import Config
@@ -20,6 +22,13 @@ class DefinedKernel:
     def __init__(
         self, definition: KernelDefinition, key: Callable[..., Hashable] | None = None
     ) -> None:
+        if key is not None and not callable(key):
+            raise errors.InvalidArgumentKind(
+                function="@kernel",
+                problem=f"key is {kind_of(key)}",
+                expected="a function of the kernel's arguments",
+                fix="leave it out: calls of the same types and shapes share code anyway",
+            )
         self.user_key = key
         """The user's own part of the key of a call."""
         self.use(definition)
@@ -31,6 +40,15 @@ class DefinedKernel:
 
     def _change_settings(self, settings: Settings) -> None:
         self.use(self.definition.changed(settings=settings, configs=self.configs))
+
+    def __getitem__(self, grid: object) -> Any:
+        """As kernels of Triton are launched; the loops of ours say how many programs there are."""
+        raise errors.WrongArguments(
+            function=self.name,
+            problem="it is launched without a grid",
+            signature=str(self.signature),
+            fix=f"call it like a function: {self.name}(...)",
+        )
 
     @property
     def fn(self) -> Callable[..., Any]:

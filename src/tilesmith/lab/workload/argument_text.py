@@ -18,6 +18,8 @@ from typing import Any
 import torch
 from typing_extensions import override
 
+from tilesmith.diagnostics.files.problems import file_problem
+
 DTYPE_ALIASES = {
     "bf16": torch.bfloat16, "f16": torch.float16, "fp16": torch.float16, "f32": torch.float32,
     "fp32": torch.float32, "f64": torch.float64, "fp64": torch.float64, "fp8": torch.float8_e4m3fn,
@@ -79,7 +81,8 @@ def _from_file(path: Path, reader: _Reader) -> Arguments:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ArgumentTextError(f"cannot read arguments: {error}", f"@{path}", 1) from None
+        problem = f"cannot read arguments: {file_problem(error, path)}"
+        raise ArgumentTextError(problem, f"@{path}", 1) from None
     if isinstance(content, dict):
         return Arguments((), tuple((str(n), _from_json(v, reader)) for n, v in content.items()))
     if isinstance(content, list):
@@ -100,7 +103,7 @@ class _Reader(ast.NodeVisitor):
         try:
             self._device = torch.device(device)
         except RuntimeError as error:
-            raise ArgumentTextError(str(error).splitlines()[0], device) from None
+            raise ArgumentTextError("unknown device; expected cpu or cuda", device) from error
         self._seed = seed
         self._generators: dict[torch.device, torch.Generator] = {}
         self._text = ""

@@ -150,7 +150,9 @@ def distinct_tiles(outline: FunctionOutline) -> tuple[Value, ...]:
 def block_minimum(outline: FunctionOutline, facts: Facts, rules: SizeRules, name: str) -> int:
     """The least size the block may have: declared in the source, or needed by a matrix product."""
     declared = max(b.low for b in outline.function.blocks if b.name == name)
-    return max(declared, dot_minimums(facts.matmuls, rules).get(Dim.of(name), 1))
+    most = declared_maximum(outline, name) or UNKNOWN_EXTENT
+    # What the source allows counts more than what suits a device: such tiles are padded there.
+    return max(declared, min(most, dot_minimums(facts.matmuls, rules).get(Dim.of(name), 1)))
 
 
 def _block_maximum(outline: FunctionOutline, facts: Facts, rules: SizeRules, name: str) -> int:

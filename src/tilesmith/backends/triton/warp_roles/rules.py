@@ -285,7 +285,8 @@ class WarpRoleRules(ConfigConditions):
         model = self.model(kernel)
         filling = wave_seeds(kernel, self._plan)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
-        return "warp roles", [*fitting, *self._tiles(kernel)]
+        found = [*fitting, *self._tiles(kernel)]
+        return "warp roles", [s for s in found if _is_taken(self, self._plan, kernel, s)]
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.
@@ -326,6 +327,17 @@ class WarpRoleRules(ConfigConditions):
         if not self._plan.early and loop.block in blocks:
             blocks[loop.block] = min(64, blocks[loop.block])
         return {**blocks, self._plan.rows: rows}
+
+
+def _is_taken(rules: WarpRoleRules, plan: RolePlan, kernel: TargetedKernel, seed: Seed) -> bool:
+    """Whether sides that the source fixes or bounds leave a launch of these groups."""
+    values = rules.relax(kernel, dict(seed.values(kernel)))
+    rows = kernel.outline.function.block(plan.rows)
+    try:
+        rules.check_launch(kernel, values)
+    except InvalidConfig:
+        return False
+    return rows.high is None or kernel.sizes(values).symbols[rows.name] <= rows.high
 
 
 def _columns(kernel: TargetedKernel, product: Product) -> int:

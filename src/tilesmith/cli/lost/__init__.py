@@ -1,0 +1,1 @@
+"""References that lead nowhere."""

@@ -1,0 +1,1 @@
+"""Files of the user that cannot be read."""

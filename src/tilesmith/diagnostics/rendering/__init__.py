@@ -1,0 +1,1 @@
+"""Marks in the texts of errors."""

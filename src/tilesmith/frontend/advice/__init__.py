@@ -1,0 +1,1 @@
+"""What to write instead of what device code does not have."""

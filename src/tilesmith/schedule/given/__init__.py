@@ -1,0 +1,1 @@
+"""Configs as users give them."""
