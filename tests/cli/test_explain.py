@@ -98,7 +98,7 @@ def test_a_default_that_is_also_predicted_to_be_fastest_needs_no_reason():
 def test_every_heuristic_says_what_its_choice_rests_on():
     names = {name for name, _ in (*CPU_HEURISTICS, *TRITON_HEURISTICS)}
     # Those that are chosen by the form of the kernel, in the rules themselves.
-    assert names | {"product, then its rows", "each loop", "warp roles"} == set(GROUNDS)
+    assert names | {"product, then its rows", "each loop", "measured order"} == set(GROUNDS)
 
 
 def test_facts_as_json():
@@ -117,3 +117,12 @@ def test_a_gpu_that_does_not_exist_is_refused():
     done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--target", "cuda:999"])
     assert done.exit_code == 2
     assert "unknown target 'cuda:999': expected cpu, cuda:75" in done.stderr
+
+
+def test_a_reason_does_not_name_a_form_twice():
+    sizes = "randn(1024, 1024, dtype=bf16), randn(1024, 1024, dtype=bf16)"
+    command = ["explain", "examples.matmul:matmul", "--args", sizes, "--target", "cuda:90"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.stderr
+    assert ", warp roles)" in done.stdout
+    assert "warp roles, warp roles" not in done.stdout

@@ -51,7 +51,7 @@ GROUNDS = {
     "product, then its rows": "the product has the tile that it would have alone, and its rows a "
     "launch phase of their own",
     "each loop": "each loop has its own tile, and the loop with the most work names the warps",
-    "warp roles": "the order is that of times measured on an H200",
+    "measured order": "the order is that of times measured on an H200",
     "product of one column": "rows lie along memory and are read once, so tiles are few long rows",
     "few rows by converted weights": "weights are most of the bytes, so tiles are narrow and deep",
     "product, then rows by it": "the depth of both loops was measured together",

@@ -285,7 +285,7 @@ class WarpRoleRules(ConfigConditions):
         model = self.model(kernel)
         filling = wave_seeds(kernel, self._plan)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
-        return "warp roles", [*fitting, *self._tiles(kernel)]
+        return "measured order", [*fitting, *self._tiles(kernel)]
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.
