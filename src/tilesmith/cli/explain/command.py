@@ -153,8 +153,10 @@ def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:
     yield f"{bound.definition.name} on {bound.target}"
     yield f"config     {config_text(config)}"
     backend = bound.definition.backends.of(bound.target)
-    traced, spec = bound.traced_function, bound.config_spec
-    for result in watch_stages(traced, spec, config, settings, backend):
+    # Host code may have read block sizes: a config of its own has a trace of its own.
+    variant = bound.specialization.find(bound.config_spec.normalize(config))
+    spec = bound.specialization.spec(bound.target, variant)
+    for result in watch_stages(variant.trace.function, spec, config, settings, backend):
         stage = result.stage
         yield f"\n== {stage.name}: {stage.reason}"
         reasons = {step.name: step.reason for step in reversed(stage.passes)}
