@@ -118,6 +118,7 @@ generated: $(READY_DEV)
 	$(PYTHON) -m tools.generate_loop_ir_docs
 	$(PYTHON) -m tools.draw_house
 	$(PYTHON) -m tools.draw_indexing
+	$(PYTHON) -m tools.site.drawings
 	$(PYTHON) -m tools.generate_language_docs
 
 # Into build/site/html; opens from a disk, search included.

@@ -23,7 +23,7 @@ from tilesmith.cli.main import COMMANDS
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.schedule.config import KEYS
 from tilesmith.settings import Settings, known_variables
-from tools.site import build, drawings, examples, gallery, kernel_life, pages, reference
+from tools.site import build, cases, drawings, examples, gallery, kernel_life, pages, reference
 from tools.site.notebooks import blocks_of, notebook_of, tutorials
 from tools.site.pages import DOCS, ROOT
 
@@ -67,13 +67,16 @@ def test_ten_steps_and_each_has_several_cells():
 def cheap_files() -> dict[str, str]:
     """All pages but those that take seconds to make, which nothing is taken for granted of."""
     files = pages.staged_pages()
-    made = {path.relative_to(gallery.FOLDER).with_suffix(".md") for path in gallery.example_files()}
+    made = {path.relative_to(gallery.FOLDER).with_suffix(".md") for path in cases.example_files()}
     files |= {f"gallery/{path.as_posix()}": "" for path in made}
     listed = pages.rewritten((DOCS / "gallery.md").read_text(), "docs/gallery.md")
     files["gallery/index.md"] = listed
     files |= dict.fromkeys(build.GENERATED, "")
-    files |= {f"pictures/{path.name}": "" for path in DOCS.glob("*.svg")}
-    return files | {f"pictures/{name}": "" for name in drawings.pictures()}
+    files |= {f"explorer/{drawing.name}.html": "" for drawing in drawings.drawings()}
+    for path in tutorials():
+        place = f"tutorial/{path.stem}.md"
+        files[place] = drawings.with_pictures(files[place])
+    return files | {f"pictures/{path.name}": "" for path in DOCS.glob("*.svg")}
 
 
 def broken_links(files: dict[str, str]) -> list[tuple[str, str]]:

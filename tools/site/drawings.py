@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tools.site.pages import DOCS
 
 FOLDER = DOCS / "pictures"
 TARGET = "cpu:avx2"
+PICTURE = re.compile(r"^!\[([^\]]*)\]\(\.\./pictures/tutorial_(\w+)\.svg\)$", re.MULTILINE)
 OFFSETS = (0, 3, 4, 44, 51)
 
 
@@ -113,14 +115,30 @@ def _lines_of(node: ast.FunctionDef, source: str) -> str:
 
 def pictures() -> dict[str, str]:
     """SVG texts by file name."""
-    return {f"tutorial_{d.name}.svg": d.explorer().picture(*d.moments) for d in drawings()}
+    return {f"tutorial_{d.name}.svg": d.explorer().picture(*d.moments) + "\n" for d in drawings()}
+
+
+def explorer_pages() -> dict[str, str]:
+    """The explorer's page behind each picture, by its place in the site."""
+    return {f"explorer/{d.name}.html": d.explorer().html for d in drawings()}
+
+
+def with_pictures(text: str) -> str:
+    """A page of the site with its pictures inside, which take the colours of the page."""
+
+    def inside(match: re.Match[str]) -> str:
+        picture = (FOLDER / f"tutorial_{match[2]}.svg").read_text(encoding="utf-8").strip()
+        link = f"[The whole page of the explorer](../explorer/{match[2]}.html){{ target=_blank }}"
+        return f'<div class="tiles" title="{match[1]}">{picture}</div>\n\n{link}'
+
+    return PICTURE.sub(inside, text)
 
 
 def main() -> None:
     """Write the pictures."""
     FOLDER.mkdir(exist_ok=True)
     for name, text in pictures().items():
-        (FOLDER / name).write_text(text + "\n", encoding="utf-8")
+        (FOLDER / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

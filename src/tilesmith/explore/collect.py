@@ -128,6 +128,13 @@ def _machine_code(
         return MachineCode({}, notes=(f"no machine code: {error}".strip().split("\n")[0],))
 
 
+def tiles_of(bound: BoundKernel, config: Config) -> dict[str, Any]:
+    """The picture of the tiles alone, for which no code is made."""
+    wanted = bound.config_spec.normalize(config)
+    watched = _watch(bound, bound.specialization.find(wanted), wanted)
+    return _tiles(bound, wanted, next(item.state for item in watched if item.stage is SCHEDULED))
+
+
 def _tiles(bound: BoundKernel, config: Config, state: Lowering) -> dict[str, Any]:
     """The picture of the tiles; where it cannot be made, why."""
     function, schedule = state.function, known(state.schedule)

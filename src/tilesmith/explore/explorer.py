@@ -80,8 +80,7 @@ class Explorer:
         rows = [Moment(*moment) for moment in moments] or [Moment()]
         views = [view for part in self.parts for view in part["views"]]
         titles = [view["config"] if len(views) > 1 else "" for view in views]
-        drawn = (tiles_svg(view["tiles"], rows, title) for view, title in zip(views, titles))
-        return "\n".join(filter(None, drawn))
+        return tiles_svg([(v["tiles"], title) for v, title in zip(views, titles)], rows)
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that it and a notebook leave each other alone."""

@@ -16,13 +16,15 @@ MAX_SHAPE, FLAT, THIN = 5.0, 22.0, 3.0
 """How far a picture may be from a square; the height of a vector; the least size of a mark."""
 MAX_CELLS = 24
 """Elements of tensors with so few along each axis are told apart by lines."""
-CHARACTER = 6.1
+CHARACTER, WIDEST = 6.1, 720.0
 NOW, OWN, ORDER = "#d55e00", "#2b8cc4", "#009e73"
 STYLE = (
-    "text{font:11px system-ui,sans-serif;fill:currentColor}.t{font-weight:600}"
-    ".s{opacity:.75}.f{fill:none;stroke:currentColor;stroke-opacity:.45}"
-    ".l{stroke:currentColor;stroke-opacity:.15}"
-    # Alone, not inside a page: whoever shows it says no colour.
+    # Inside a page a style counts everywhere: names are those of no other.
+    ".tile-still text{font:11px system-ui,sans-serif;fill:currentColor}"
+    ".tile-still .told{font-weight:600}.tile-still .name{opacity:.75}"
+    ".tile-still .frame{fill:none;stroke:currentColor;stroke-opacity:.45}"
+    ".tile-still .cell{stroke:currentColor;stroke-opacity:.15}"
+    # Alone, not inside a page: nobody else says a colour.
     "svg:root{color:#333}@media (prefers-color-scheme:dark){svg:root{color:#ccc}}"
 )
 Tiles = Mapping[str, Any]
@@ -35,35 +37,59 @@ class Moment(NamedTuple):
     step: int = 0
 
 
-def tiles_svg(tiles: Tiles, moments: Sequence[Moment], title: str = "") -> str:
-    """A row of tensors for each moment; "" where there is nothing to draw."""
-    if not tiles.get("programs"):
-        return ""
-    tensors = [_Tensor(tiles, tensor) for tensor in tiles["tensors"]]
-    parts: list[str] = []
-    width = bottom = 0.0
-    if title:
-        parts.append(_text(0, 12, title, "t"))
-        width, bottom = CHARACTER * len(title), TOP
-    for moment in moments:
-        program = tiles["programs"][moment.program]
-        place = range(len(program["steps"]))[moment.step]
-        told = _told(tiles, program, place)
-        parts.append(_text(0, bottom + 12, told, "t"))
-        left, deepest = 0.0, 0.0
+def tiles_svg(views: Sequence[tuple[Tiles, str]], moments: Sequence[Moment]) -> str:
+    """Of each view, below its title, a row of tensors for each moment; "" without a program."""
+    drawing = _Drawing()
+    for tiles, title in views:
+        if not tiles.get("programs"):
+            continue
+        if title:
+            drawing.say(title)
+        tensors = [_Tensor(tiles, tensor) for tensor in tiles["tensors"]]
+        for moment in moments:
+            program = tiles["programs"][moment.program]
+            place = range(len(program["steps"]))[moment.step]
+            drawing.say(_told(tiles, program, place))
+            drawing.add(tensors, program, place)
+    return drawing.text() if drawing.parts else ""
+
+
+class _Drawing:
+    """What has been drawn so far, from the top down."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._width = self._bottom = 0.0
+
+    def say(self, words: str) -> None:
+        """A line of text."""
+        self.parts.append(_text(0, self._bottom + 12, words, "told"))
+        self._width = max(self._width, CHARACTER * len(words))
+        self._bottom += TOP
+
+    def add(self, tensors: Sequence[_Tensor], program: Mapping[str, Any], step: int) -> None:
+        """Tensors side by side, in several rows where they do not fit."""
+        left = deepest = 0.0
         for tensor in tensors:
-            parts += tensor.draw((left, bottom + TOP), program, place)
-            left += max(tensor.width, tensor.label_width) + GAP
+            taken = max(tensor.width, tensor.label_width)
+            if left and left + taken > WIDEST:
+                self._bottom += deepest + 2 * LINE
+                left = deepest = 0.0
+            self.parts += tensor.draw((left, self._bottom), program, step)
+            left += taken + GAP
             deepest = max(deepest, tensor.height)
-        width = max(width, left - GAP, CHARACTER * len(told))
-        bottom += TOP + deepest + 2 * LINE + GAP / 2
-    size = f"{width + 2:.0f} {bottom:.0f}"
-    across, down = size.split()
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-1 0 {size}" width="{across}" '
-        f'height="{down}" role="img" aria-label="{escape(title or "which program touches what")}">'
-        f"<style>{STYLE}</style>{''.join(parts)}</svg>"
-    )
+            self._width = max(self._width, left - GAP)
+        self._bottom += deepest + 2 * LINE + GAP / 2
+
+    def text(self) -> str:
+        """The SVG."""
+        width, height = f"{self._width + 2:.0f}", f"{self._bottom:.0f}"
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" class="tile-still" '
+            f'viewBox="-1 0 {width} {height}" width="{width}" height="{height}" role="img" '
+            f'aria-label="which program touches what"><style>{STYLE}</style>'
+            f"{''.join(self.parts)}</svg>"
+        )
 
 
 def _told(tiles: Tiles, program: Mapping[str, Any], step: int) -> str:
@@ -117,9 +143,9 @@ class _Tensor:
         for box in now:
             yield self._rect(box, lead, f'fill="{NOW}"')
         yield from self._lines()
-        yield f'<rect class="f" width="{self.width:.4g}" height="{self.height:.4g}"/></g>'
+        yield f'<rect class="frame" width="{self.width:.4g}" height="{self.height:.4g}"/></g>'
         part = f"[{', '.join(map(str, lead))}]" if lead else ""
-        yield _text(x, y + self.height + LINE, self._label.replace("  ", f"{part}  ", 1), "s")
+        yield _text(x, y + self.height + LINE, self._label.replace("  ", f"{part}  ", 1), "name")
 
     def _others(self, lead: list[int]) -> Iterator[str]:
         """Of what is written every program's part, of what is read a veil."""
@@ -153,10 +179,10 @@ class _Tensor:
             return
         for place in range(1, self._columns):
             x = f"{self.width * place / self._columns:.4g}"
-            yield f'<path class="l" d="M{x} 0V{self.height:.4g}"/>'
+            yield f'<path class="cell" d="M{x} 0V{self.height:.4g}"/>'
         for place in range(1, self._rows):
             y = f"{self.height * place / self._rows:.4g}"
-            yield f'<path class="l" d="M0 {y}H{self.width:.4g}"/>'
+            yield f'<path class="cell" d="M0 {y}H{self.width:.4g}"/>'
 
 
 def _span(first: int, count: int, size: int, pixels: float) -> tuple[float, float]:
