@@ -34,6 +34,7 @@ def all_files() -> dict[str, str]:
     for picture in DOCS.glob("*.svg"):
         files[f"pictures/{picture.name}"] = picture.read_text(encoding="utf-8")
     files |= drawings.explorer_pages()
+    files["explorer/life.html"] = kernel_life.explorer_page()
     for path in notebooks.tutorials():
         name, text = path.stem, path.read_text(encoding="utf-8")
         files[f"tutorial/{name}.ipynb"] = notebooks.notebook_of(text)
