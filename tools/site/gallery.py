@@ -26,9 +26,11 @@ MAX_LINES = 400
 MAX_KERNELS = 4
 """Of a page: more say nothing new."""
 PROBLEMS = (BaseError, RuntimeError, TypeError, ValueError)
-COLOURS = """\
-One program of each launch at two of its steps, at a small size with tiles of 16, as the [explorer]({explorer}) draws it: \
-orange is what the step touches, blue what the program has touched before, green every program's part of a result, the later the darker."""
+COLOURS = (
+    "One program of each kernel at two of its steps, at a small size with tiles of 16, as the "
+    "[explorer]({explorer}) draws it: orange is what the step touches, blue what the program has "
+    "touched before, green every program's part of a result, the later the darker."
+)
 
 
 def gallery_pages() -> dict[str, str]:
@@ -73,8 +75,8 @@ def _measured(module: str) -> Iterator[str]:
         return
     yield "## Measured on a CPU"
     yield ""
-    yield f"{times['device']}, torch {times['torch']}, {times['date']}; default configs, the least of many calls, in milliseconds."
-    yield "A machine with other work to do: small differences mean nothing."
+    yield f"{times['device']}, torch {times['torch']}, {times['date']}; default configs, the least"
+    yield "of many calls, in milliseconds. The machine had other work: small differences mean nothing."
     yield ""
     yield from ("| kernel | input | ours | eager |", "|---|---|---:|---:|")
     for row in own:

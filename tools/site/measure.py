@@ -1,4 +1,4 @@
-"""Times every example on this machine's CPU: ``python -m tools.site.measure`` writes cpu_times.json.
+"""Times every example on this CPU: ``python -m tools.site.measure`` writes cpu_times.json.
 
 An example that the benchmarks know runs at a size of theirs, in turns with eager PyTorch; another
 at a size of its tests, or one that is larger. A row has the least of all rounds, since others on a
@@ -27,8 +27,8 @@ from tilesmith.diagnostics.catalogue import BaseError
 from tools.site.cases import arguments_of, calls_of, cases_by_module, example_files, module_of
 
 OUTPUT = Path(__file__).parent / "cpu_times.json"
-ROUNDS, SECONDS, MOST_BYTES = 15, 2.0, 64 << 20
-LARGER = (8, 4, 2, 1)
+ROUNDS, SECONDS, MOST_BYTES = 10, 1.0, 64 << 20
+LARGER, LONG_S = (2, 4, 8), 0.005
 CPU = torch.device("cpu")
 PROBLEMS = (BaseError, RuntimeError, TypeError, ValueError, IndexError, AssertionError)
 
@@ -82,16 +82,20 @@ def _bytes(args: tuple[Any, ...]) -> int:
 
 
 def _larger(case: Case) -> tuple[Any, ...]:
-    """A multiple of the largest size of its tests that the kernel takes."""
-    largest = max(case.sizes, key=math.prod)
+    """The largest multiple of its last size that the kernel takes, up to some milliseconds."""
+    found = arguments_of(case)
     for factor in LARGER:
         try:
-            args = arguments_of(case, tuple(factor * n for n in largest))
+            args = arguments_of(case, tuple(factor * n for n in case.sizes[-1]))
+            case.kernel(*args)
+            begin = time.perf_counter()
             case.kernel(*args)
         except PROBLEMS:
-            continue
-        return args
-    return arguments_of(case)
+            break
+        found = args
+        if time.perf_counter() - begin > LONG_S:
+            break
+    return found
 
 
 def measure(timed: Timed) -> dict[str, Any]:
@@ -111,7 +115,8 @@ def measure(timed: Timed) -> dict[str, Any]:
             begin = time.perf_counter()
             call()
             best[place] = min(best[place], time.perf_counter() - begin)
-    row = {"kernel": timed.kernel.name, "input": _input_text(timed), "ours_ms": 1e3 * best[0]}
+    name = getattr(timed.kernel, "name", timed.kernel.__name__)
+    row = {"kernel": name, "input": _input_text(timed), "ours_ms": 1e3 * best[0]}
     return row | ({"eager_ms": 1e3 * best[1]} if timed.eager is not None else {})
 
 
@@ -128,26 +133,31 @@ def main() -> None:
     """Measure all, or those named, and write the rows; what is there of others stays."""
     known = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {"rows": {}}
     wanted = sys.argv[1:] or [module_of(path) for path in example_files()]
+    threads = torch.get_num_threads()
+    known["device"] = f"{cpu_name()}, {threads} thread{'s' * (threads > 1)}"
+    known["date"] = datetime.now(timezone.utc).date().isoformat()
+    known["torch"] = torch.__version__
     with torch.no_grad():
         for module in wanted:
             rows = list(_rows(module))
             if rows:
                 known["rows"][module] = rows
+                OUTPUT.write_text(json.dumps(known, indent=1) + "\n")
             print(module, *(f"{row['kernel']} {row['ours_ms']:.3g} ms" for row in rows), flush=True)
-    threads = torch.get_num_threads()
-    known["device"] = f"{cpu_name()}, {threads} thread{'s' * (threads > 1)}"
-    known["date"] = datetime.now(timezone.utc).date().isoformat()
-    known["torch"] = torch.__version__
-    known["rows"] = dict(sorted(known["rows"].items()))
-    OUTPUT.write_text(json.dumps(known, indent=1) + "\n")
 
 
 def _rows(module: str) -> Iterator[dict[str, Any]]:
     for timed in timed_of(module):
-        try:
-            yield measure(timed)
-        except PROBLEMS as error:
-            print(f"{module}: {timed.kernel}: {error}".splitlines()[0])
+        row = _try_measure(timed)
+        yield from [] if row is None else [row]
+
+
+def _try_measure(timed: Timed) -> dict[str, Any] | None:
+    try:
+        return measure(timed)
+    except PROBLEMS as error:
+        print(f"{timed.kernel}: {error}".splitlines()[0])
+        return None
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -29,18 +29,20 @@ from tilesmith.bench.run import Listener, run_plan
 from tilesmith.bench.scoreboard.page import terminal_lines
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
-from tilesmith.bench.timing import print_launch_costs
+from tilesmith.bench.timing import launch_costs, print_launch_costs
 from tilesmith.cli.flags import make_command_adder, options_of
+from tilesmith.cli.json_option.words import HELP, STDOUT
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
 from tilesmith.cli.scoreboard.command import Run, board_jobs, run_scoreboard
 from tilesmith.diagnostics.wording import counted
+from tilesmith.lab.reports import json_line
 
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
 SHOWN = ("metrics", "csv", "json", "html", "svg", "quiet")
 CHOOSING = ("kernels", "shard", "num_inputs", "input_ids", "only", "dtype", "device")
-USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN, "scoreboard")}
+USES = {"launch": ("device", "json"), "load": (*CHOOSING, *SHOWN, "scoreboard")}
 """What each way not to run anything looks at."""
 WHY = {"launch": "it times calls of its own kernels", "load": "it shows rows as they were measured"}
 
@@ -56,7 +58,7 @@ class BenchFlags(Options):
         False
     )
     csv: Annotated[Path | None, typer.Option(help="write rows as CSV")] = None
-    json: Annotated[Path | None, typer.Option(help="write rows and averages as JSON")] = None
+    json: Annotated[Path | None, typer.Option(metavar="[FILE]", help=HELP)] = None
     html: Annotated[Path | None, typer.Option(help="write one page with pictures")] = None
     svg: Annotated[Path | None, typer.Option(help="folder to write the pictures to")] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="nothing but failures to write")] = False
@@ -86,8 +88,7 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
         options, with_tuned = flags.options(), "tune_budget_s" in _asked(context)
         if flags.launch:
             options.check_device()
-            print_launch_costs(Console(), options.place)
-            return 0
+            return _show_launch_costs(flags, options)
         if flags.scoreboard and not flags.is_list:
             how = (flags.part_seconds, with_tuned, partial(_watch, flags), flags.load)
             board = run_scoreboard(options, *how)
@@ -113,11 +114,25 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
 def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     """Print and write; files are written even if the reader of the results has gone."""
     summary = partial(print_summary, results.rows, options.metrics, Console())
+    if flags.json == STDOUT:
+        summary = partial(typer.echo, json_text(results.rows, results.run), nl=False)
     try:
         has_printed = flags.quiet or is_shown(summary)
     finally:
         _write(flags, results, options.path)
     return exit_code(results.rows) if has_printed else HARNESS_FAILED
+
+
+def _show_launch_costs(flags: BenchFlags, options: Options) -> int:
+    if flags.json is None:
+        print_launch_costs(Console(), options.place)
+        return 0
+    text = json_line({"calls": [asdict(cost) for cost in launch_costs(options.place)]})
+    if flags.json == STDOUT:
+        typer.echo(text)
+    else:
+        flags.json.write_text(text + "\n", encoding="utf-8")
+    return 0
 
 
 def list_lines(jobs: Sequence[Job]) -> Iterator[str]:
@@ -173,7 +188,7 @@ def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
     rows, written = results.rows, list[Path]()
     try:
         for path, text in ((flags.csv, csv_text(rows)), (flags.json, json_text(rows, results.run))):
-            if path is not None:
+            if path not in (None, STDOUT):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
                 written.append(path)

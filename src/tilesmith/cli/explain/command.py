@@ -91,9 +91,21 @@ def facts(flags: FactsFlags) -> int:
     One line for each product, reduction, accumulator and access, with its line in the source, then
     the work of the whole launch. docs/facts.md says how to read it.
     """
-    bound = flags.bind()
-    show(json_line(facts_record(bound)) if flags.json else str(bound.facts))
+    launches = launches_of(flags.bind())
+    if flags.json:
+        show(json_line(_record([facts_record(bound) for bound in launches])))
+    else:
+        show("\n\n".join(str(bound.facts) for bound in launches))
     return 0
+
+
+def launches_of(bound: Any) -> list[BoundKernel]:
+    """The bound kernels of each launch that host code comes to; most kernels have one."""
+    return [stage for stage in getattr(bound, "stages", [bound]) if stage is not None]
+
+
+def _record(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return found[0] if len(found) == 1 else {"launches": found}
 
 
 def facts_record(bound: BoundKernel) -> dict[str, Any]:
@@ -131,20 +143,32 @@ def explain(flags: ExplainFlags) -> int:
     """Which config a kernel gets without a search, and why. Also what time is expected of it."""
     if flags.stages and flags.json:
         raise UsageError("--stages and --json: choose one")
-    bound = flags.bind()
+    whole: Any = flags.bind()
+    launches = launches_of(whole)
     if flags.json:
-        show(json_line(explain_record(bound, flags.count)))
-        return 0
-    if not flags.stages:
-        lines = [*explain_lines(bound, flags.count), *stored_lines(bound, flags.load()[1])]
-        show("\n".join(lines))
-        return 0
+        show(json_line(_record([explain_record(bound, flags.count) for bound in launches])))
+    elif flags.stages:
+        show(
+            "\n\n".join(
+                "\n".join(_stages(flags, whole, place, bound))
+                for place, bound in enumerate(launches)
+            )
+        )
+    else:
+        texts = ["\n".join(explain_lines(bound, flags.count)) for bound in launches]
+        # What is stored is known by the arguments of a launch: here those of the only one.
+        stored = stored_lines(whole, flags.load()[1]) if launches == [whole] else []
+        show("\n".join(["\n\n".join(texts), *stored]))
+    return 0
+
+
+def _stages(flags: ExplainFlags, whole: Any, place: int, bound: BoundKernel) -> Iterator[str]:
     try:
-        config = Config.from_json(flags.config) if flags.config else bound.default_config()
+        given = Config.from_json(flags.config) if flags.config else None
     except ValueError as error:
         raise UsageError(f"--config: {error}") from None
-    show("\n".join(stage_lines(bound, config)))
-    return 0
+    part = given if given is None or whole is bound else whole.split(given, place)
+    return stage_lines(bound, part or bound.default_config())
 
 
 def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:

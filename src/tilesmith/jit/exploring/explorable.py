@@ -45,13 +45,22 @@ class ExplorableStages:
         """A launch's part of a config; None: what it chooses itself."""
         raise NotImplementedError
 
-    def explore(self, config: ConfigLike = None, *, beside: ConfigLike = None) -> Any:
+    def explore(
+        self,
+        config: ConfigLike = None,
+        *,
+        beside: ConfigLike = None,
+        measured_ms: float | None = None,
+    ) -> Any:
         """A page about each launch that host code comes to, chosen at its top.
 
         Args:
             config: what to look at, for all launches; by default the configs that calls use.
             beside: a second config to compare it with.
+            measured_ms: of a single launch only.
         """
+        if measured_ms is not None:
+            raise ValueError(f"a time of all {len(self.stages)} launches belongs to none of them")
         made = importlib.import_module(EXPLORER)
         configs = (config, beside)
         launches = [
