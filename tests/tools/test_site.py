@@ -181,9 +181,28 @@ def test_the_life_of_a_kernel_has_real_output():
 
 
 def test_a_gallery_page_has_source_picture_code_and_times():
-    page = "\n".join(gallery._page(gallery.FOLDER / "rms_norm.py"))
+    page = "\n".join(gallery._page(cases.FOLDER / "rms_norm.py"))
     for text in ("def rms_norm", "<svg", "as native code", "as Triton for cuda:90", "2048x8192"):
         assert text in page
+
+
+def test_every_kernel_of_a_page_has_its_picture():
+    page = "\n".join(gallery._page(cases.FOLDER / "ports" / "moe_permute.py"))
+    names = ("route", "sort_by_expert", "permute", "unpermute")
+    assert [name for name in names if f'`{name}`\n\n<div class="tiles"><svg' not in page] == []
+    called = "\n".join(gallery._page(cases.FOLDER / "linear" / "retention.py"))
+    assert '`scalar_decay`\n\n<div class="tiles"><svg' in called
+
+
+def test_every_example_has_a_measured_row():
+    times = json.loads(gallery.CPU_TIMES.read_text())
+    assert times["device"]
+    assert times["date"]
+    modules = [cases.module_of(path) for path in cases.example_files()]
+    # One shows others, one holds what several share.
+    without = ["examples.demo", "examples.distributed.ranks"]
+    assert [module for module in modules if module not in times["rows"]] == without
+    assert not [module for module in times["rows"] if module not in modules]
 
 
 @pytest.mark.full
