@@ -208,6 +208,7 @@ function makeColumns() {
 function firstKinds() {
   if (isNarrow()) return ["source"];
   if (data.views.length > 1) return ["source", "schedule", "emitted"];
+  if (window.innerWidth < 1000) return ["source", "emitted"];
   if (window.innerWidth < 1250) return ["source", "ir", "emitted"];
   return ["source", "ir", ...(window.innerWidth < 1560 ? [] : ["schedule"]), "emitted", "machine"];
 }
