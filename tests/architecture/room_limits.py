@@ -39,7 +39,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/cli/explore": (2, 68),
     "tilesmith/cli/export": (2, 68),
     "tilesmith/cli/fleet": (2, 184),
-    "tilesmith/cli/json_option": (2, 32),
+    "tilesmith/cli/json_option": (3, 61),
     "tilesmith/cli/lint": (2, 90),
     "tilesmith/cli/puzzles": (2, 130),
     "tilesmith/cli/scoreboard": (2, 61),
@@ -106,13 +106,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 108_060,
-    "files in src": 652,
+    "lines in src": 108_080,
+    "files in src": 653,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 95,
+    "modules with one importer": 96,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

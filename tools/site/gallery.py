@@ -76,7 +76,7 @@ def _measured(module: str) -> Iterator[str]:
     yield "## Measured on a CPU"
     yield ""
     yield f"{times['device']}, torch {times['torch']}, {times['date']}; default configs, the least"
-    yield "of many calls, in milliseconds. The machine had other work: small differences mean nothing."
+    yield "of many calls, in milliseconds. The machine was busy: small differences mean nothing."
     yield ""
     has_rival = any("eager_ms" in row for row in own)
     yield "| kernel | input | ours |" + " eager |" * has_rival

@@ -149,7 +149,6 @@ class ObservedTuner:
                 found["reason"] = "the search measured nothing; the default config was used"
         return found
 
-
     def _code(self) -> str:
         """The code of each kernel under its config; nothing where that cannot be made again."""
         texts: list[str] = []

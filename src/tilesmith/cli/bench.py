@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -29,14 +29,13 @@ from tilesmith.bench.run import Listener, run_plan
 from tilesmith.bench.scoreboard.page import terminal_lines
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
-from tilesmith.bench.timing import launch_costs, print_launch_costs
 from tilesmith.cli.flags import make_command_adder, options_of
+from tilesmith.cli.json_option.launch_costs import show_launch_costs
 from tilesmith.cli.json_option.words import HELP, STDOUT
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
 from tilesmith.cli.scoreboard.command import Run, board_jobs, run_scoreboard
 from tilesmith.diagnostics.wording import counted
-from tilesmith.lab.reports import json_line
 
 OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
@@ -88,7 +87,7 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
         options, with_tuned = flags.options(), "tune_budget_s" in _asked(context)
         if flags.launch:
             options.check_device()
-            return _show_launch_costs(flags, options)
+            return show_launch_costs(options.place, flags.json)
         if flags.scoreboard and not flags.is_list:
             how = (flags.part_seconds, with_tuned, partial(_watch, flags), flags.load)
             board = run_scoreboard(options, *how)
@@ -121,18 +120,6 @@ def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     finally:
         _write(flags, results, options.path)
     return exit_code(results.rows) if has_printed else HARNESS_FAILED
-
-
-def _show_launch_costs(flags: BenchFlags, options: Options) -> int:
-    if flags.json is None:
-        print_launch_costs(Console(), options.place)
-        return 0
-    text = json_line({"calls": [asdict(cost) for cost in launch_costs(options.place)]})
-    if flags.json == STDOUT:
-        typer.echo(text)
-    else:
-        flags.json.write_text(text + "\n", encoding="utf-8")
-    return 0
 
 
 def list_lines(jobs: Sequence[Job]) -> Iterator[str]:
