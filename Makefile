@@ -125,6 +125,7 @@ generated: $(READY_DEV)
 	$(PYTHON) -m tools.generate_loop_ir_docs
 	$(PYTHON) -m tools.draw_house
 	$(PYTHON) -m tools.draw_indexing
+	$(PYTHON) -m tools.site.drawings
 	$(PYTHON) -m tools.generate_language_docs
 	$(PYTHON) -m tools.wrong_uses
 

@@ -75,6 +75,7 @@ NEW_ROOMS = (
     "tilesmith/cli/export",
     "tilesmith/cli/fleet",
     "tilesmith/cli/team",
+    "tilesmith/cli/json_option",
     "tilesmith/cli/lint",
     "tilesmith/cli/puzzles",
     "tilesmith/cli/scoreboard",

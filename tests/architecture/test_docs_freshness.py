@@ -14,6 +14,7 @@ from tilesmith.ir.ops.catalog import OPS_BY_NAME
 from tilesmith.ir.ops.elementwise import SCALAR_FUNCTIONS
 from tools import draw_house, draw_indexing, generate_loop_ir_docs
 from tools.generate_ir_docs import OUTPUT, render
+from tools.site import drawings
 from tools.site.pages import GENERATED
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,13 @@ def test_the_pictures_of_subscripts_are_up_to_date():
     assert written == draw_indexing.render(), "run `make generated`"
 
 
+def test_the_pictures_of_the_tutorial_are_up_to_date():
+    made = drawings.pictures()
+    assert {path.name: path.read_text() for path in drawings.FOLDER.iterdir()} == made, (
+        "run `make generated`"
+    )
+
+
 def test_ir_reference_names_every_op_and_scalar_function():
     text = render()
     assert not [name for name in OPS_BY_NAME if f"### `{name}`" not in text]
@@ -44,14 +52,14 @@ def test_ir_reference_names_every_op_and_scalar_function():
 @pytest.mark.parametrize("file", PROSE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_relative_links_lead_somewhere(file: Path):
     targets = [link for link in LINK.findall(file.read_text()) if "://" not in link]
-    # Pages and pictures that only the site has are looked for in tests/tools/test_site.py.
+    # Pages that only the site has are looked for in tests/tools/test_site.py.
     missing = [link for link in targets if not (file.parent / link).exists()]
     assert not [link for link in missing if not is_generated(file, link)]
 
 
 def is_generated(file: Path, link: str) -> bool:
     path = (file.parent / link).resolve().relative_to(ROOT.resolve()).as_posix()
-    return path in GENERATED or path.startswith("docs/pictures/")
+    return path in GENERATED
 
 
 def test_the_drawing_of_the_house_is_up_to_date(tmp_path: Path):

@@ -87,6 +87,13 @@ def test_files_are_written_where_asked(file, tmp_path):
     assert "errors against fp64" in svg_file.read_text()
 
 
+def test_json_without_a_file_is_all_that_is_printed(file):
+    for words in (("--json",), ("--json", "--repeats", "2")):
+        assert json.loads(run(file, *words).stdout)["kernel"] == "double"
+    first = CliRunner().invoke(app, ["accuracy", "--json", f"{file}:double", *ARGS])
+    assert json.loads(first.stdout)["kernel"] == "double"
+
+
 def test_the_exit_code_tells_whether_the_kernel_is_right(file):
     assert run(file, "--reference", f"{file}:exact").exit_code == 0
     assert run(file, "--reference", f"{file}:exact_but_other").exit_code == 1

@@ -198,6 +198,9 @@ def test_reports_of_an_earlier_run(tmp_path, monkeypatch):
     assert done.exit_code == 1  # Ours failed.
     assert done.stdout.splitlines()[-1].startswith("60 rows: 53 ok, 1 ours failed")
     assert done.stderr == "wrote x/a.csv, a.json\n"
+    printed = run("bench", "--from", "rows.jsonl", "--json", "-")
+    assert printed.stdout == Path("a.json").read_text()
+    assert printed.stderr == ""
     assert len(json.loads(Path("a.json").read_text())["rows"]) == 60
     assert len(Path("x/a.csv").read_text().splitlines()) > 60
 

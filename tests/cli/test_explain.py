@@ -98,7 +98,7 @@ def test_a_default_that_is_also_predicted_to_be_fastest_needs_no_reason():
 def test_every_heuristic_says_what_its_choice_rests_on():
     names = {name for name, _ in (*CPU_HEURISTICS, *TRITON_HEURISTICS)}
     # Those that are chosen by the form of the kernel, in the rules themselves.
-    assert names | {"product, then its rows", "each loop", "warp roles"} == set(GROUNDS)
+    assert names | {"product, then its rows", "each loop", "measured order"} == set(GROUNDS)
 
 
 def test_facts_as_json():
@@ -117,3 +117,37 @@ def test_a_gpu_that_does_not_exist_is_refused():
     done = CliRunner().invoke(app, ["explain", *SOFTMAX, "--target", "cuda:999"])
     assert done.exit_code == 2
     assert "unknown target 'cuda:999': expected cpu, cuda:75" in done.stderr
+
+
+def test_every_launch_is_told(tmp_path):
+    (tmp_path / "shares.py").write_text(
+        "import torch\nimport tilesmith\nimport tilesmith.language as hl\n\n\n"
+        "@tilesmith.kernel\ndef shares(x: torch.Tensor) -> torch.Tensor:\n"
+        "    sums = torch.empty([x.size(0)])\n    for row in hl.tile(x.size(0)):\n"
+        "        sums[row] = x[row, :].sum(1)\n    out = torch.empty_like(x)\n"
+        "    total = sums.sum()\n    for a, b in hl.tile(x.size()):\n"
+        "        out[a, b] = x[a, b] / total[()]\n    return out\n"
+    )
+    kernel = [f"{tmp_path / 'shares.py'}:shares", "--args", "randn(16, 24)", "--device", "cpu"]
+    told = CliRunner().invoke(app, ["explain", *kernel])
+    assert told.stdout.count("\ndefault  ") == 2, told.stderr
+    assert CliRunner().invoke(app, ["facts", *kernel]).stdout.count("facts of shares") == 2
+    found = json.loads(CliRunner().invoke(app, ["explain", *kernel, "--json"]).stdout)
+    assert len(found["launches"]) == 2
+    stages = CliRunner().invoke(app, ["explain", *kernel, "--stages"])
+    assert stages.stdout.count("== TRACE") == 2
+    shown = json.loads(CliRunner().invoke(app, ["explore", *kernel, "--json"]).stdout)
+    assert len(shown["launches"]) == 2
+    for refused in (["explore", *kernel, "--measure"], ["accuracy", *kernel]):
+        done = CliRunner().invoke(app, refused)
+        assert done.exit_code == 2
+        assert "several launches" in done.stderr
+
+
+def test_a_reason_does_not_name_a_form_twice():
+    sizes = "randn(1024, 1024, dtype=bf16), randn(1024, 1024, dtype=bf16)"
+    command = ["explain", "examples.matmul:matmul", "--args", sizes, "--target", "cuda:90"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.stderr
+    assert ", warp roles)" in done.stdout
+    assert "warp roles, warp roles" not in done.stdout

@@ -21,6 +21,9 @@ def test_args_and_a_file_of_shapes(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*SOFTMAX, *more])
     assert done.exit_code == 0, done.stderr
     assert "manifest.json" in done.stdout
+    again = [*SOFTMAX, "--args", "randn(2, 7)", "-o", str(tmp_path / "second"), "--json"]
+    found = json.loads(CliRunner().invoke(app, again).stdout)
+    assert found["bytes"]["manifest.json"] > 0
     codes = json.loads((folder / "manifest.json").read_text())["code"]
     arguments = [code["arguments"] for code in codes]
     assert arguments == ["x: float32[2, 7]", "x: float32[4, 9]", "x: float32[3, 5]"]

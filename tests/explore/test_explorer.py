@@ -149,3 +149,68 @@ def test_stages_of_a_structure_of_the_backend_can_be_watched():
         if item.config.get("structure") == "warp_roles"
     )
     assert "== EMIT" in "\n".join(stage_lines(bound, roles))
+
+
+@tilesmith.kernel
+def shares(x: torch.Tensor) -> torch.Tensor:
+    """Two launches, with a sum of the host's between them."""
+    sums = torch.empty([x.size(0)])
+    for row in hl.tile(x.size(0)):
+        sums[row] = x[row, :].sum(1)
+    total = sums.sum()
+    out = torch.empty_like(x)
+    for a, b in hl.tile(x.size()):
+        out[a, b] = x[a, b] / total[()]
+    return out
+
+
+def test_each_launch_has_its_part():
+    bound = shares.bind((torch.randn(16, 24),))
+    page = bound.explore()
+    first, second = page.data["launches"]
+    assert [tensor["name"] for tensor in first["views"][0]["tiles"]["tensors"]] == ["x", "sums"]
+    assert "out" in [tensor["name"] for tensor in second["views"][0]["tiles"]["tensors"]]
+    assert page.html.count("<!DOCTYPE html>") == 1
+    assert page.picture().count("<svg ") == 1
+    assert page.picture().count("program 0 of ") == 2
+    blocks = tilesmith.Config(block_sizes=[4, 8, 8])
+    beside = bound.explore(beside=blocks).data["launches"]
+    assert [view["label"] for view in beside[1]["views"]] == ["default", "given"]
+    assert beside[1]["views"][1]["tiles"]["grids"][0]["counts"] == (2, 3)
+
+
+@tilesmith.kernel
+def partial_sums(x: torch.Tensor) -> torch.Tensor:
+    """A result whose size depends on a block size."""
+    group = hl.register_block_size(x.size(0))
+    out = torch.empty([tilesmith.cdiv(x.size(0), group)])
+    for tile in hl.tile(x.size(0), block_size=group):
+        out[tile.id] = x[tile].sum()
+    return out
+
+
+def test_a_config_is_looked_at_in_its_own_trace():
+    bound = partial_sums.bind((torch.randn(16),), target="cpu:avx2")
+    config = tilesmith.Config(block_sizes=[4])
+    (view,) = bound.explore(config).data["views"]
+    assert "out: tensor<f32[4]" in view["stages"][0]["text"]
+    stored = [program["steps"][-1][2][-1] for program in view["tiles"]["programs"]]
+    assert [box[2:] for box in stored] == [[0, 1], [1, 1], [2, 1], [3, 1]]
+    assert "out: tensor<f32[4]" in "\n".join(stage_lines(bound, config))
+
+
+def test_a_picture_shows_a_moment():
+    bound = softmax.bind((torch.randn(6, 8),), target="cpu:avx2")
+    page = bound.explore(tilesmith.Config(block_sizes=[2]))
+    picture = page.picture((0, 0), (2, -1))
+    for words in ("program 0 of 3 (tile_m=0): load x, store out", "program 2 of 3 (tile_m=4)"):
+        assert words in picture
+    now = re.findall(
+        r'<rect x="(\d+)" y="(\d+)" width="(\d+)" height="([\d.]+)" fill="#d55e00"/>', picture
+    )
+    assert [tuple(map(float, box)) for box in now] == [
+        *2 * [(0, 0, 150, 37.5)],
+        *2 * [(0, 75, 150, 37.5)],
+    ]
+    with pytest.raises(IndexError):
+        page.picture((3, 0))

@@ -11,6 +11,7 @@ from tilesmith.explore.origins import (
     NOWHERE,
     Column,
     Source,
+    column_of_amdgcn,
     column_of_code,
     column_of_ir,
     column_of_ptx,
@@ -112,3 +113,43 @@ def test_sass_leads_to_emitted_lines():
     column = column_of_sass(text, EMITTED)
     assert column.lines == ["  LDC R1, c[0x0][0x28] ;", ".L_x_0:", "  @P0 BRA `(.L_x_0) ;"]
     assert list(column.emitted) == [3, NOWHERE, 4]
+
+
+def test_amdgcn_has_the_lines_of_the_module():
+    name = MODULE.rpartition("/")[2]
+    text = "\n".join(
+        [
+            "k:                                      ; @k",
+            ".Lfunc_begin0:",
+            "\t.cfi_startproc",
+            "; %bb.3:",
+            '\t.file\t1 "/tmp/made" "softmax_0123456789abcdef.py"',
+            f"\t.loc\t1 4 0 prologue_end             ; {name}:4:0",
+            "\ts_load_dwordx2 s[2:3], s[0:1], 0x0",
+            "\t.loc\t1 0 0 is_stmt 0                 ; :0:0",
+            "\ts_nop 0",
+            ".LBB0_0:",
+            f"\t.loc\t2 293 36 is_stmt 1              ; standard.py:293:36 @[ {name}:5:26 ]",
+            "\tv_max_f32_e32 v1, v5, v5",
+            '\t.section\t.rodata,"a",@progbits',
+            "\t.amdhsa_kernel k",
+        ]
+    )
+    column = column_of_amdgcn(text, EMITTED)
+    assert [line.split(" ")[0] or line.split()[0] for line in column.lines] == (
+        ["k:", "s_load_dwordx2", "s_nop", ".LBB0_0:", "v_max_f32_e32"]
+    )
+    assert list(column.emitted) == [NOWHERE, 3, NOWHERE, NOWHERE, 4]
+    assert list(column.places) == [NOWHERE, 0, NOWHERE, NOWHERE, 1]
+
+
+def test_code_for_an_amd_gpu_is_linked_like_ptx():
+    view = softmax.bind((torch.randn(64, 96),), target="hip:gfx942").explore().data["views"][0]
+    (machine,) = view["machine"]
+    assert machine["title"] == "AMDGCN"
+    code = machine["text"].split("\n")
+    loads = [place for line, place in zip(code, machine["places"]) if "global_load" in line]
+    assert loads
+    assert NOWHERE not in loads
+    assert view["built"]["registers"] > 0
+    assert view["built"]["spilled_bytes"] == 0

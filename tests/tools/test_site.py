@@ -24,7 +24,7 @@ from tilesmith import exc
 from tilesmith.cli.main import COMMANDS
 from tilesmith.schedule.config import KEYS
 from tilesmith.settings import Settings, known_variables
-from tools.site import build, drawings, examples, gallery, kernel_life, pages, reference
+from tools.site import build, cases, drawings, examples, gallery, kernel_life, pages, reference
 from tools.site.notebooks import blocks_of, notebook_of, tutorials
 from tools.site.pages import DOCS, ROOT
 
@@ -68,13 +68,16 @@ def test_ten_steps_and_each_has_several_cells():
 def cheap_files() -> dict[str, str]:
     """All pages but those that take seconds to make, which nothing is taken for granted of."""
     files = pages.staged_pages()
-    made = {path.relative_to(gallery.FOLDER).with_suffix(".md") for path in gallery.example_files()}
+    made = {path.relative_to(gallery.FOLDER).with_suffix(".md") for path in cases.example_files()}
     files |= {f"gallery/{path.as_posix()}": "" for path in made}
     listed = pages.rewritten((DOCS / "gallery.md").read_text(), "docs/gallery.md")
     files["gallery/index.md"] = listed
     files |= dict.fromkeys(build.GENERATED, "")
-    files |= {f"pictures/{path.name}": "" for path in DOCS.glob("*.svg")}
-    return files | {f"pictures/{name}": "" for name in drawings.pictures()}
+    files |= {f"explorer/{drawing.name}.html": "" for drawing in drawings.drawings()}
+    for path in tutorials():
+        place = f"tutorial/{path.stem}.md"
+        files[place] = drawings.with_pictures(files[place])
+    return files | {f"pictures/{path.name}": "" for path in DOCS.glob("*.svg")}
 
 
 def broken_links(files: dict[str, str]) -> list[tuple[str, str]]:
@@ -178,9 +181,28 @@ def test_the_life_of_a_kernel_has_real_output():
 
 
 def test_a_gallery_page_has_source_picture_code_and_times():
-    page = "\n".join(gallery._page(gallery.FOLDER / "rms_norm.py"))
+    page = "\n".join(gallery._page(cases.FOLDER / "rms_norm.py"))
     for text in ("def rms_norm", "<svg", "as native code", "as Triton for cuda:90", "2048x8192"):
         assert text in page
+
+
+def test_every_kernel_of_a_page_has_its_picture():
+    page = "\n".join(gallery._page(cases.FOLDER / "ports" / "moe_permute.py"))
+    names = ("route", "sort_by_expert", "permute", "unpermute")
+    assert [name for name in names if f'`{name}`\n\n<div class="tiles"><svg' not in page] == []
+    called = "\n".join(gallery._page(cases.FOLDER / "linear" / "retention.py"))
+    assert '`scalar_decay`\n\n<div class="tiles"><svg' in called
+
+
+def test_every_example_has_a_measured_row():
+    times = json.loads(gallery.CPU_TIMES.read_text())
+    assert times["device"]
+    assert times["date"]
+    modules = [cases.module_of(path) for path in cases.example_files()]
+    # One shows others, one holds what several share.
+    without = ["examples.demo", "examples.distributed.ranks"]
+    assert [module for module in modules if module not in times["rows"]] == without
+    assert not [module for module in times["rows"] if module not in modules]
 
 
 @pytest.mark.full

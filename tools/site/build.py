@@ -31,16 +31,17 @@ def all_files() -> dict[str, str]:
     """Every file of the site before it is built, by its place."""
     files = {**pages.staged_pages(), **gallery.gallery_pages()}
     files |= {place: make() for place, make in GENERATED.items()}
-    files |= {f"pictures/{name}": text for name, text in drawings.pictures().items()}
     for picture in DOCS.glob("*.svg"):
         files[f"pictures/{picture.name}"] = picture.read_text(encoding="utf-8")
+    files |= drawings.explorer_pages()
+    files["explorer/life.html"] = kernel_life.explorer_page()
     for path in notebooks.tutorials():
         name, text = path.stem, path.read_text(encoding="utf-8")
         files[f"tutorial/{name}.ipynb"] = notebooks.notebook_of(text)
         link = f"[:material-notebook-outline: This page as a notebook]({name}.ipynb){{ download }}"
         place = f"tutorial/{name}.md"
         title, _, rest = files[place].partition("\n")
-        files[place] = f"{title}\n\n{link}\n{rest}"
+        files[place] = drawings.with_pictures(f"{title}\n\n{link}\n{rest}")
     for name in (STYLE, WORKER):
         files[f"assets/{name}"] = (Path(__file__).parent / name).read_text(encoding="utf-8")
     return files

@@ -1,82 +1,145 @@
-"""Pictures of what programs touch, for the tutorial: small kernels, run by the interpreter."""
+"""Pictures of the tutorial: the explorer's, of the kernels that the pages themselves define.
+
+``python -m tools.site.drawings`` writes them to docs/pictures, where pages of docs/ show them; the
+site also has the whole page of the explorer behind each.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import tilesmith
-import tilesmith.language as hl
-from tilesmith.puzzles.table import puzzle
-from tilesmith.puzzles.touches import run_recorded, svg_picture
+from tilesmith.explore.explorer import Explorer, explore
+from tools.site.notebooks import blocks_of
+from tools.site.pages import DOCS
+
+FOLDER = DOCS / "pictures"
+TARGET = "cpu:avx2"
+PICTURE = re.compile(r"^!\[([^\]]*)\]\(\.\./pictures/tutorial_(\w+)\.svg\)$", re.MULTILINE)
+OFFSETS = (0, 3, 4, 44, 51)
 
 
-@tilesmith.kernel
-def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Ten elements: the last tile is not full."""
-    out = torch.empty_like(x)
-    for tile in hl.tile(x.size(0)):
-        out[tile] = x[tile] + y[tile]
-    return out
+@dataclass(frozen=True)
+class Drawing:
+    """A kernel of a page with arguments and config, and the moments to show."""
+
+    name: str
+    page: str
+    kernel: str
+    args: tuple[Any, ...]
+    blocks: list[int]
+    moments: tuple[tuple[int, int], ...]
+    beside: list[int] | None = None
+    is_backward: bool = False
+    """Whether it is of the derived backward, whose first argument is a gradient."""
+
+    def explorer(self) -> Explorer:
+        """The explorer's page about it."""
+        module = page_module(self.page)
+        if self.is_backward:
+            forward = getattr(module, self.kernel)
+            leaves = tuple(arg.clone().requires_grad_() for arg in self.args[1:])
+            module = _module(f"{self.kernel}_backward", forward.backward_source(leaves))
+        kernel = getattr(module, self.kernel + "_backward" * self.is_backward)
+        bound = kernel.bind(self.args, target=TARGET)
+        config = tilesmith.Config(block_sizes=self.blocks)
+        beside = tilesmith.Config(block_sizes=self.beside) if self.beside else None
+        return explore(bound, config, beside)
 
 
-@tilesmith.kernel
-def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Blocks of a matrix."""
-    out = torch.empty([x.size(0), y.size(0)], dtype=x.dtype)
-    for tile_m, tile_n in hl.tile([x.size(0), y.size(0)]):
-        out[tile_m, tile_n] = x[tile_m][:, None] + y[tile_n][None, :]
-    return out
+def drawings() -> Iterator[Drawing]:
+    """All of them, in the order of the tutorial."""
+    ones = torch.ones
+    yield Drawing("add", "01_add", "add", (ones(10), ones(10)), [4], ((0, 0), (2, 0)))
+    yield Drawing("outer", "01_add", "outer_sum", (ones(4), ones(6)), [2, 2], ((3, 0),))
+    yield Drawing("softmax", "02_softmax", "softmax", (ones(6, 8),), [2], ((1, 0),))
+    product = ones(64, 96), ones(96, 80)
+    steps = (6, 0), (6, 3), (6, -1)
+    yield Drawing("matmul", "03_matmul", "matmul", product, [16, 16, 16], steps)
+    yield Drawing("tuning", "04_tuning", "row_norm", (ones(64, 96),), [2], ((1, 0),), [16])
+    queries, keys = ones(2, 64, 32), ones(2, 80, 32)
+    steps = (1, 0), (1, 2), (1, -1)
+    yield Drawing("attention", "05_attention", "attention", (queries, keys, keys), [16, 16], steps)
+    ragged = ones(OFFSETS[-1]), torch.tensor(OFFSETS)
+    steps = (0, 1), (2, 1), (2, 3)
+    yield Drawing("ragged", "06_ragged", "ragged_means", ragged, [16], steps)
+    packed = torch.full([32, 48], 0x88, dtype=torch.uint8)
+    quantised = ones(20, 64), packed, ones(48)
+    yield Drawing("quantised", "07_quantised", "int4_matmul", quantised, [16, 16, 8], ((3, 1),))
+    yield Drawing("numerics", "08_numerics", "row_norm", (ones(16, 24),), [4], ((2, 0),))
+    backward = ones(16, 24), ones(16, 24), ones(24)
+    page, steps = "09_gradients_and_compile", ((2, 1), (2, -1))
+    yield Drawing("gradients", page, "row_norm", backward, [4, 2], steps, is_backward=True)
+    yield Drawing("shipping", "10_shipping", "scaled", (ones(20), 2.0), [8], ((1, 0),))
 
 
-@tilesmith.kernel
-def softmax(x: torch.Tensor) -> torch.Tensor:
-    """Whole rows."""
-    out = torch.empty_like(x)
-    for row in hl.tile(x.size(0)):
-        out[row, :] = torch.softmax(x[row, :], dim=1)
-    return out
+@cache
+def page_module(page: str) -> Any:
+    """What a page of the tutorial imports and defines; nothing that it calls."""
+    text = (DOCS / "tutorial" / f"{page}.md").read_text(encoding="utf-8")
+    source = "\n".join(block.text for block in blocks_of(text) if block.is_run)
+    kept = [
+        ast.unparse(node) if not isinstance(node, ast.FunctionDef) else _lines_of(node, source)
+        for node in ast.parse(source).body
+        if isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef))
+    ]
+    return _module(f"step_{page}", "\n".join(kept) + "\n")
 
 
-@tilesmith.kernel
-def matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Rows and columns that programs share."""
-    m, k = x.size()
-    k, n = y.size()
-    out = torch.empty([m, n], dtype=x.dtype)
-    for tile_m, tile_n in hl.tile([m, n]):
-        acc = hl.zeros([tile_m, tile_n])
-        for tile_k in hl.tile(k):
-            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, tile_n])
-        out[tile_m, tile_n] = acc
-    return out
+def _module(name: str, text: str) -> Any:
+    # A kernel is read from its file, as long as it is looked at.
+    path = Path(tempfile.mkdtemp(prefix="tilesmith_")) / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@tilesmith.kernel
-def ragged(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    """Rows of different length, end to end."""
-    rows = offsets.size(0) - 1
-    out = torch.empty([rows], dtype=values.dtype)
-    for row in hl.grid(rows):
-        total = hl.zeros([])
-        for tile in hl.tile(offsets[row], offsets[row + 1]):
-            total = total + values[tile].sum()
-        out[row] = total
-    return out
+def _lines_of(node: ast.FunctionDef, source: str) -> str:
+    first = min([node, *node.decorator_list], key=lambda item: item.lineno).lineno
+    return "\n" + "\n".join(source.splitlines()[first - 1 : node.end_lineno])
 
 
 def pictures() -> dict[str, str]:
     """SVG texts by file name."""
-    offsets = puzzle("ragged_means").make_examples()[0][1]
-    drawn: dict[str, tuple[Any, tuple[Any, ...], int]] = {
-        "tutorial_add": (add, (torch.ones(10), torch.ones(10)), 4),
-        "tutorial_outer": (outer, (torch.ones(4), torch.ones(6)), 2),
-        "tutorial_softmax": (softmax, (torch.ones(6, 8),), 2),
-        "tutorial_matmul": (matmul, (torch.ones(4, 6), torch.ones(6, 4)), 2),
-        "tutorial_ragged": (ragged, (torch.ones(int(offsets[-1])), offsets), 2),
-    }
-    return {
-        f"{name}.svg": svg_picture(run_recorded(kernel.bind(args), args, block)[1])
-        for name, (kernel, args, block) in drawn.items()
-    }
+    return {f"tutorial_{d.name}.svg": d.explorer().picture(*d.moments) + "\n" for d in drawings()}
+
+
+def explorer_pages() -> dict[str, str]:
+    """The explorer's page behind each picture, by its place in the site."""
+    return {f"explorer/{d.name}.html": d.explorer().html for d in drawings()}
+
+
+def with_pictures(text: str) -> str:
+    """A page of the site with its pictures inside, which take the colours of the page."""
+
+    def inside(match: re.Match[str]) -> str:
+        picture = (FOLDER / f"tutorial_{match[2]}.svg").read_text(encoding="utf-8").strip()
+        link = f"[The whole page of the explorer](../explorer/{match[2]}.html){{ target=_blank }}"
+        return f'<div class="tiles" title="{match[1]}">{picture}</div>\n\n{link}'
+
+    return PICTURE.sub(inside, text)
+
+
+def main() -> None:
+    """Write the pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pictures().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,32 +1,36 @@
-"""A page for each example: what it computes, a picture, times, source, and the code it becomes."""
+"""A page for each example: what it computes, pictures, times, source, and the code it becomes."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from tests.examples.case import Case
-from tests.examples.cases import EXAMPLES
 from tilesmith.diagnostics.catalogue import BaseError
-from tilesmith.puzzles.touches import Touches, panels, run_recorded, svg_picture
+from tilesmith.explore.collect import tiles_of
+from tilesmith.explore.still import Moment, tiles_svg
+from tilesmith.puzzles.touches import small_config
+from tools.site.cases import FOLDER, Call, calls_of, example_files, module_of
+from tools.site.measure import OUTPUT as CPU_TIMES
+from tools.site.measure import operators_by_module
 from tools.site.pages import DOCS, ROOT, rewritten
 
-FOLDER = ROOT / "examples"
 TARGET = "cuda:90"
 CPU_TARGET = "cpu:avx2"
 PICTURED_BLOCK = 16
 MAX_LINES = 400
-
-
-def example_files() -> list[Path]:
-    """All examples."""
-    return [path for path in sorted(FOLDER.rglob("*.py")) if path.stem != "__init__"]
+MAX_KERNELS = 4
+"""Of a page: more say nothing new."""
+PROBLEMS = (BaseError, RuntimeError, TypeError, ValueError)
+COLOURS = (
+    "One program of each kernel at two of its steps, at a small size with tiles of 16, as the "
+    "[explorer]({explorer}) draws it: orange is what the step touches, blue what the program has "
+    "touched before, green every program's part of a result, the later the darker."
+)
 
 
 def gallery_pages() -> dict[str, str]:
@@ -41,24 +45,46 @@ def gallery_pages() -> dict[str, str]:
 
 def _page(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    cases = [case for case in EXAMPLES if case.kernel.fn.__module__ == module]
-    cases = list({case.kernel.name: case for case in cases}.values())
+    module = module_of(path)
+    calls = calls_of(module)[:MAX_KERNELS]
     yield from (f"# {path.stem}", "", ast.get_docstring(ast.parse(text)) or "", "")
-    yield from (f"Run it: `python -m {module}`", "")
-    rows = measured_rows(path.stem)
+    if "def main(" in text:
+        yield from (f"Run it: `python -m {module}`", "")
+    yield from _measured(module)
+    drawn = [(call.kernel.name, _picture(call)) for call in calls]
+    if any(picture for _, picture in drawn):
+        up = "../" * len(path.relative_to(FOLDER).parts)
+        yield from ("## What programs touch", "")
+        yield from (COLOURS.format(explorer=f"{up}guides/explorer.md"), "")
+    for name, picture in drawn:
+        if picture:
+            yield from (f"`{name}`", "", f'<div class="tiles">{picture}</div>', "")
+    yield from ("## Source", "", "```python", text.rstrip(), "```", "")
+    for call in calls:
+        yield from _code(call)
+
+
+def _measured(module: str) -> Iterator[str]:
+    """Rows of the H200, and those of a CPU."""
+    rows = measured_rows(module)
     if rows:
         yield from ("## Measured on an H200", "", *rows, "")
-    drawing = next(filter(None, map(_picture, cases)), "")
-    if drawing:
-        yield "## What programs touch"
-        yield ""
-        yield "A colour for each program, at a small size with tiles of 16; grey: several programs."
-        yield "Of large tensors the first 40 rows and columns."
-        yield from ("", f'<div class="tiles">{drawing}</div>', "")
-    yield from ("## Source", "", "```python", text.rstrip(), "```", "")
-    for case in cases[:3]:
-        yield from _code(case)
+    times = json.loads(CPU_TIMES.read_text(encoding="utf-8"))
+    own = times["rows"].get(module, [])
+    if not own:
+        return
+    yield "## Measured on a CPU"
+    yield ""
+    yield f"{times['device']}, torch {times['torch']}, {times['date']}; default configs, the least"
+    yield "of many calls, in milliseconds. The machine was busy: small differences mean nothing."
+    yield ""
+    has_rival = any("eager_ms" in row for row in own)
+    yield "| kernel | input | ours |" + " eager |" * has_rival
+    yield "|---|---|---:|" + "---:|" * has_rival
+    for row in own:
+        eager = f" {row['eager_ms']:.3g} |" if "eager_ms" in row else " |" * has_rival
+        yield f"| {row['kernel']} | {row['input']} | {row['ours_ms']:.3g} |{eager}"
+    yield ""
 
 
 @cache
@@ -69,55 +95,57 @@ def _tables() -> list[tuple[str, str, list[str]]]:
     return [(head, line, rows.splitlines()) for head, line, rows in tables]
 
 
-def measured_rows(name: str) -> list[str]:
-    """The rows of docs/measured.md whose first cell is an example."""
+def measured_rows(module: str) -> list[str]:
+    """The rows of docs/measured.md about operators that run the kernels of an example."""
+    names = {operator.name for operator in operators_by_module().get(module, {}).values()}
+    names |= {f"{name} ({kernel})" for name in names for kernel in _kernels_of(name, module)}
+    names |= {module.rpartition(".")[2]}
     found: list[str] = []
     for head, line, rows in _tables():
-        own = [row for row in rows if re.match(rf"\|\s*`?{re.escape(name)}`?\s*\|", row)]
+        own = [row for row in rows if row.strip("|").partition("|")[0].strip("` ") in names]
         found += [head, line, *own, ""] if own else []
     return found
 
 
-def _arguments(case: Case) -> tuple[Any, ...]:
-    dtype = torch.float32 if torch.float32 in case.dtypes else case.dtypes[0]
-    return case.make_inputs(case.sizes[-1], dtype, "cpu")
+def _kernels_of(name: str, module: str) -> list[str]:
+    """The short names of an operator's kernels that a module has."""
+    operator = next(o for o in operators_by_module()[module].values() if o.name == name)
+    return [key for key, place in operator.kernels.items() if place.startswith(f"{module}:")]
 
 
-def _picture(case: Case) -> str:
+def _picture(call: Call) -> str:
     """What programs touch; "" where a run or its picture says little."""
-    if case.kernel.staged is not None:
-        return ""
     try:
-        args = _arguments(case)
-        _, touches = run_recorded(case.kernel.bind(args), args, PICTURED_BLOCK)
-    except (BaseError, RuntimeError, TypeError, ValueError):
+        bound = call.kernel.bind(call.args)
+        tiles = tiles_of(bound, small_config(bound, PICTURED_BLOCK))
+    except PROBLEMS:
         return ""  # a kernel that needs more than an interpreter has none
-    return svg_picture(_few(touches)) if panels(touches) else ""
+    if not tiles.get("programs"):
+        return ""
+    place = len(tiles["programs"]) // 3
+    steps = len(tiles["programs"][place]["steps"]) or 1
+    moments = dict.fromkeys([Moment(place, (steps - 1) // 2), Moment(place, steps - 1)])
+    return tiles_svg([(tiles, "")], list(moments))
 
 
-def _few(touches: Touches) -> Touches:
-    """The first tensors: more do not fit a page."""
-    return Touches(dict(list(touches.planes.items())[:4]), touches.programs)
-
-
-def _code(case: Case) -> Iterator[str]:
+def _code(call: Call) -> Iterator[str]:
     for target, language, title in (
         (CPU_TARGET, "text", "as native code"),
         (TARGET, "python", f"as Triton for {TARGET}"),
     ):
-        text = _emitted(case, target)
+        text = _emitted(call, target)
         if text:
-            yield f'??? note "`{case.kernel.name}` {title}"'
+            yield f'??? note "`{call.kernel.name}` {title}"'
             yield ""
             yield from (f"    {line}".rstrip() for line in [f"```{language}", *text, "```"])
             yield ""
 
 
-def _emitted(case: Case, target: str) -> list[str]:
+def _emitted(call: Call, target: str) -> list[str]:
     try:
-        bound = case.kernel.bind(_arguments(case), target=target)
+        bound: Any = call.kernel.bind(call.args, target=target)
         text = bound.to_triton_code() if target == TARGET else bound.to_code()
-    except (BaseError, RuntimeError, TypeError, ValueError):
+    except PROBLEMS:
         return []  # the target lacks a type or an instruction of the kernel
     lines = text.replace(f"{ROOT}/", "").rstrip().splitlines()
     rest = len(lines) - MAX_LINES

@@ -10,6 +10,7 @@ import torch
 
 from examples.softmax import softmax
 from tilesmith.cli.explain.command import explain_lines, stage_lines
+from tilesmith.explore.explorer import explore
 from tools.site.pages import ROOT
 
 TARGET = "cpu:avx2"
@@ -21,6 +22,11 @@ ASSEMBLY_LINES = 60
 def life_page() -> str:
     """The page."""
     return "\n".join(_lines()).replace(f"{ROOT}/", "")
+
+
+def explorer_page() -> str:
+    """The explorer's page about the same kernel, on the GPU."""
+    return explore(softmax.bind((torch.randn(64, 200),), target=GPU)).html
 
 
 def _fence(text: str, language: str = "text") -> list[str]:
@@ -41,6 +47,8 @@ def _lines() -> Iterator[str]:
     yield "Everything below is what the compiler gave when this page was built:"
     yield "`tilesmith explain examples.softmax:softmax --args 'randn(64, 200)' --stages`, for"
     yield f"`{TARGET}` and `{GPU}`. [Architecture](architecture.md) says which file does what."
+    yield "The same as one page, with lines that light up together:"
+    yield "[softmax in the explorer](../explorer/life.html){ target=_blank }."
     yield from ("", "## 1. The source", "", *_fence(inspect.getsource(softmax.fn), "python"))
     yield "Host code stays Python. The loop over `hl.tile` is traced once, on proxies, for"
     yield "arguments of these types and sizes."
@@ -55,6 +63,9 @@ def _lines() -> Iterator[str]:
         yield ""
         if code:
             yield from _fence(code)
+    yield from ("## Which program touches what", "")
+    yield "Two programs of this config, as the explorer draws them:"
+    yield from ("", f'<div class="tiles">{explore(bound).picture((0, 0), (1, -1))}</div>', "")
     yield from ("## What is known of it", "", *_fence(str(bound.facts)))
     yield from ("## Why this config", "", *_fence("\n".join(explain_lines(bound, 3))))
     assembly = bound.to_code(form="assembly").splitlines()

@@ -111,6 +111,8 @@ class Row:
     num_configs: int | None = None
     config: str = ""
     """As it can be pasted; the one that ran."""
+    code: str = ""
+    """What it became, of our kernels; the beginning of what is long."""
     fallback: str = ""
     """Why that is not the first choice, or why nothing was compiled."""
     timer: str = ""

@@ -21,7 +21,7 @@ from tilesmith.lab.workload.argument_text import find_dtype
 
 DISTURBED = "disturbed"
 """Stands where a noise would stand."""
-CSV_FIELDS = tuple(item.name for item in fields(Row) if item.name != "environment")
+CSV_FIELDS = tuple(item.name for item in fields(Row) if item.name not in ("environment", "code"))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def columns_for(rows: Iterable[Row], metrics: Iterable[str] = tuple(COLUMNS)) ->
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """A table of all fields but the environment, with a header."""
+    """A table of all fields but the environment and code, with a header."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*CSV_FIELDS, "blame"])

@@ -29,7 +29,7 @@ from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import Judgement, Reference, fingerprint
 from tilesmith.bench.row import INTERPRETED, Cause, Owner, Row, Status
 from tilesmith.bench.timing import AmountOfWork, Timed, time_in_turns
-from tilesmith.diagnostics.catalogue import BaseWarning
+from tilesmith.diagnostics.catalogue import BaseError, BaseWarning
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.frontend.containers import tensors_in
@@ -42,6 +42,9 @@ from tilesmith.lab.failures import one_line
 from tilesmith.lab.workload.loading import synchronize
 from tilesmith.measure.timer import Work
 from tilesmith.schedule.config import Config
+
+MAX_CODE_LINES = 300
+"""Of a row; what is longer is not read on a page."""
 
 
 class NoConfigWorksError(RuntimeError):
@@ -138,12 +141,23 @@ class ObservedTuner:
             fallbacks = [INTERPRETED]
         found: dict[str, Any] = {"config": "; ".join(texts), "fallback": "; ".join(fallbacks)}
         found |= predicted(self._bounds, self._configs)
+        found["code"] = self._code()
         if self._budget_s is not None:
             found["tune_s"] = self.tune_s
             found["num_configs"] = sum(end.num_tried for end in self.ends)
             if not all(end.is_measured for end in self.ends):
                 found["reason"] = "the search measured nothing; the default config was used"
         return found
+
+    def _code(self) -> str:
+        """The code of each kernel under its config; nothing where that cannot be made again."""
+        texts: list[str] = []
+        for name, bound in self._bounds.items():
+            with suppress(BaseError, RuntimeError, ValueError):
+                texts.append(bound.to_code(self._configs[name]))
+        lines = "\n\n".join(texts).splitlines()
+        more = [f"# ... {len(lines) - MAX_CODE_LINES} more lines"]
+        return "\n".join(lines[:MAX_CODE_LINES] + (more if len(lines) > MAX_CODE_LINES else []))
 
 
 class ReplacementLog(WarningLog):

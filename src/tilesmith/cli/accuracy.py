@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, make_command_adder
+from tilesmith.cli.json_option.words import HELP, STDOUT
 from tilesmith.cli.kernel_reference import find_function
 from tilesmith.cli.output import UsageError, show
 from tilesmith.jit.kernel import Kernel
@@ -53,7 +54,7 @@ class AccuracyFlags(KernelFlags):
         int, typer.Option(help="programs to interpret; 0: what is affordable", min=0)
     ] = 0
     svg: Annotated[Path | None, typer.Option(help="write a picture of the errors here")] = None
-    json: Annotated[Path | None, typer.Option(help="write everything found here")] = None
+    json: Annotated[Path | None, typer.Option(metavar="[FILE]", help=HELP)] = None
 
     def options(self) -> findings.DiagnoseOptions:
         """How thorough to be."""
@@ -69,21 +70,25 @@ class AccuracyFlags(KernelFlags):
 def accuracy(flags: AccuracyFlags) -> int:
     """Which of several results is wrong, and why. All are compared with fp64."""
     kernel, arguments = flags.load()
+    if kernel.staged is not None:
+        raise UsageError(f"{kernel.name} has several launches; the doctor looks at one at a time")
     against = find_implementations(flags.against, kernel)
     try:
         diagnosis = diagnose(kernel, arguments, against, flags.options())
     except ReferenceFormError as error:
         raise UsageError(f"--reference: {error}") from None
-    show(str(diagnosis))
+    found = json.dumps(diagnosis.to_json(), indent=1)
+    show(found if flags.json == STDOUT else str(diagnosis))
+    file = None if flags.json == STDOUT else flags.json
     try:
-        for path in filter(None, (flags.json, flags.svg)):
+        for path in filter(None, (file, flags.svg)):
             path.parent.mkdir(parents=True, exist_ok=True)
-        if flags.json is not None:
-            flags.json.write_text(json.dumps(diagnosis.to_json(), indent=1) + "\n")
+        if file is not None:
+            file.write_text(found + "\n")
         if flags.svg is not None:
             flags.svg.write_bytes(_picture(diagnosis))
     except OSError as error:
-        names = ", ".join(map(str, filter(None, (flags.json, flags.svg))))
+        names = ", ".join(map(str, filter(None, (file, flags.svg))))
         place = error.filename or names
         raise UsageError(f"{place} cannot be written: {error.strerror}") from None
     return 0 if is_kernel_right(diagnosis) else KERNEL_ERROR

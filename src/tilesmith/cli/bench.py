@@ -29,8 +29,9 @@ from tilesmith.bench.run import Listener, run_plan
 from tilesmith.bench.scoreboard.page import terminal_lines
 from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
-from tilesmith.bench.timing import print_launch_costs
 from tilesmith.cli.flags import make_command_adder, options_of
+from tilesmith.cli.json_option.launch_costs import show_launch_costs
+from tilesmith.cli.json_option.words import HELP, STDOUT
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
 from tilesmith.cli.scoreboard.command import Run, board_jobs, run_scoreboard
@@ -40,7 +41,7 @@ OURS_FAILED, HARNESS_FAILED = 1, 3
 """Exit codes, beside 0; 2 is a mistake in the command line. Failures of others are none."""
 SHOWN = ("metrics", "csv", "json", "html", "svg", "quiet")
 CHOOSING = ("kernels", "shard", "num_inputs", "input_ids", "only", "dtype", "device")
-USES = {"launch": ("device",), "load": (*CHOOSING, *SHOWN, "scoreboard")}
+USES = {"launch": ("device", "json"), "load": (*CHOOSING, *SHOWN, "scoreboard")}
 """What each way not to run anything looks at."""
 WHY = {"launch": "it times calls of its own kernels", "load": "it shows rows as they were measured"}
 
@@ -56,7 +57,7 @@ class BenchFlags(Options):
         False
     )
     csv: Annotated[Path | None, typer.Option(help="write rows as CSV")] = None
-    json: Annotated[Path | None, typer.Option(help="write rows and averages as JSON")] = None
+    json: Annotated[Path | None, typer.Option(metavar="[FILE]", help=HELP)] = None
     html: Annotated[Path | None, typer.Option(help="write one page with pictures")] = None
     svg: Annotated[Path | None, typer.Option(help="folder to write the pictures to")] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="nothing but failures to write")] = False
@@ -86,8 +87,7 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
         options, with_tuned = flags.options(), "tune_budget_s" in _asked(context)
         if flags.launch:
             options.check_device()
-            print_launch_costs(Console(), options.place)
-            return 0
+            return show_launch_costs(options.place, flags.json)
         if flags.scoreboard and not flags.is_list:
             how = (flags.part_seconds, with_tuned, partial(_watch, flags), flags.load)
             board = run_scoreboard(options, *how)
@@ -113,6 +113,8 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
 def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     """Print and write; files are written even if the reader of the results has gone."""
     summary = partial(print_summary, results.rows, options.metrics, Console())
+    if flags.json == STDOUT:
+        summary = partial(typer.echo, json_text(results.rows, results.run), nl=False)
     try:
         has_printed = flags.quiet or is_shown(summary)
     finally:
@@ -173,7 +175,7 @@ def _write(flags: BenchFlags, results: Results, rows_path: Path | None) -> None:
     rows, written = results.rows, list[Path]()
     try:
         for path, text in ((flags.csv, csv_text(rows)), (flags.json, json_text(rows, results.run))):
-            if path is not None:
+            if path not in (None, STDOUT):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
                 written.append(path)

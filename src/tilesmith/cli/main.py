@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 from typing_extensions import override
 
+from tilesmith.cli.json_option.words import OPTION, with_place
 from tilesmith.diagnostics.files.problems import FILE_ERRORS, file_problem
 
 COMMANDS = {
@@ -61,7 +62,9 @@ class LazyCommands(TyperGroup):
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, known, rest = super().resolve_command(ctx, args)
-        return name, load_command(name) if name in COMMANDS else known, rest
+        command = load_command(name) if name in COMMANDS else known
+        takes_file = any(OPTION in p.opts and not p.is_flag for p in command.params)
+        return name, command, with_place(rest) if takes_file else rest
 
 
 def load_command(name: str) -> Any:

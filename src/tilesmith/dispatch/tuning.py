@@ -92,6 +92,27 @@ class ShapeDispatch:
             about,
         )
 
+    def record(self) -> dict[str, Any]:
+        """The same as plain values: what the choice costs, and what each shape gets."""
+        timings, taken = self.timings, self._taken()
+        shapes = enumerate(zip(timings.shapes, timings.best_ms))
+        return {
+            "kernel": self.kernel.name,
+            "device": self.device,
+            "loss": self.chosen.decided_loss,
+            "losses": {step.count: step.decided_loss for step in self.steps},
+            "shapes": [
+                {"shape": name, "best_ms": best, "ms": timings.ms[number][taken[number]]}
+                | {"config": dict(timings.configs[taken[number]])}
+                for number, (name, best) in shapes
+            ],
+        }
+
+    def _taken(self) -> dict[int, int]:
+        """The config of each shape."""
+        found = leaves(self.chosen.root)
+        return {shape: leaf.config for leaf in found for shape in leaf.shapes}
+
     def report(self) -> str:
         """Losses by number of configs, and by shape."""
         return "\n".join(self._lines())
@@ -111,7 +132,7 @@ class ShapeDispatch:
         yield ""
         yield "  best ms   chosen ms    loss   shape"
         lost = decided_logs(timings, chosen.root)
-        taken = {shape: leaf.config for leaf in leaves(chosen.root) for shape in leaf.shapes}
+        taken = self._taken()
         for shape, (name, best) in enumerate(zip(timings.shapes, timings.best_ms)):
             loss, ms = 100 * geomean_loss([lost[shape]]), timings.ms[shape][taken[shape]]
             yield f"{best:9.4f} {ms:11.4f} {loss:6.1f} %   {name}"

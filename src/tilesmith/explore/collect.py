@@ -11,6 +11,7 @@ from typing import Any
 
 from tilesmith.compiler.lowering import Lowering, known
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, StageResult, watch_stages
+from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.dtypes import DType
 from tilesmith.explore.costs import costs_of, limits_of, ranked_of
@@ -57,10 +58,11 @@ def collect(bound: BoundKernel, subjects: Sequence[Subject]) -> dict[str, Any]:
 
 def _view(bound: BoundKernel, subject: Subject, source: Source) -> dict[str, Any]:
     config = bound.config_spec.normalize(subject.config)
-    results = list(_watch(bound, config))
+    variant = bound.specialization.find(config)
+    results = list(_watch(bound, variant, config))
     scheduled = next(result.state for result in results if result.stage is SCHEDULED)
     final = results[-1].state
-    sizes = bound.specialization.default.trace.observed
+    sizes = variant.trace.observed
     artifact = known(final.artifact)
     emitted = column_of_code(artifact.readable, source)
     keys = bound.config_spec.of(config)[0].supported_keys
@@ -87,11 +89,13 @@ def _view(bound: BoundKernel, subject: Subject, source: Source) -> dict[str, Any
     }
 
 
-def _watch(bound: BoundKernel, config: Config) -> Any:
+def _watch(bound: BoundKernel, variant: Variant, config: Config) -> Any:
+    """Of the trace that the config runs: host code may have read block sizes."""
     settings = bound.specialization.with_settings(output_origin_lines=True).settings
     assert isinstance(settings, Settings)
     backend = bound.definition.backends.of(bound.target)
-    return watch_stages(bound.traced_function, bound.config_spec, config, settings, backend)
+    spec = bound.specialization.spec(bound.target, variant)
+    return watch_stages(variant.trace.function, spec, config, settings, backend)
 
 
 def _stages(results: Sequence[StageResult], source: Source) -> Any:
@@ -122,6 +126,13 @@ def _machine_code(
         return make_machine_code(artifact, emitted, sizes)
     except (BaseError, RuntimeError, ValueError) as error:
         return MachineCode({}, notes=(f"no machine code: {error}".strip().split("\n")[0],))
+
+
+def tiles_of(bound: BoundKernel, config: Config) -> dict[str, Any]:
+    """The picture of the tiles alone, for which no code is made."""
+    wanted = bound.config_spec.normalize(config)
+    watched = _watch(bound, bound.specialization.find(wanted), wanted)
+    return _tiles(bound, wanted, next(item.state for item in watched if item.stage is SCHEDULED))
 
 
 def _tiles(bound: BoundKernel, config: Config, state: Lowering) -> dict[str, Any]:

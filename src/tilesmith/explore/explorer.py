@@ -12,11 +12,12 @@ from functools import cached_property
 from html import escape
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from tilesmith.explore.collect import Subject, collect
+from tilesmith.explore.still import Moment, tiles_svg
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import ConfigLike
 from tilesmith.lab.pages import STYLE
@@ -28,20 +29,36 @@ STATIC = Path(__file__).parent / "static"
 SCRIPTS = ("elements.js", "code.js", "tiles.js", "costs.js", "start.js")
 
 
+class Launch(NamedTuple):
+    """A bound kernel, and the configs to look at."""
+
+    bound: BoundKernel
+    subjects: tuple[Subject, ...]
+
+
 class Explorer:
     """A page about a bound kernel under one config, or two side by side.
+
+    A kernel of several launches has a part for each.
 
     Example:
         ``kernel.bind((x,)).explore().save("page.html")``
     """
 
-    def __init__(self, bound: BoundKernel, *subjects: Subject) -> None:
-        self._bound, self._subjects = bound, subjects
+    def __init__(self, *launches: Launch) -> None:
+        self.launches = launches
 
     @cached_property
+    def parts(self) -> list[dict[str, Any]]:
+        """All that the page shows of each launch, as plain values."""
+        return [collect(*launch) for launch in self.launches]
+
+    @property
     def data(self) -> dict[str, Any]:
-        """All that the page shows, as plain values."""
-        return collect(self._bound, self._subjects)
+        """All that the page shows, as plain values; of several launches as ``launches``."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        return {"kernel": self.parts[0]["kernel"], "launches": self.parts}
 
     @cached_property
     def html(self) -> str:
@@ -55,6 +72,16 @@ class Explorer:
         place.write_text(self.html, encoding="utf-8")
         return place
 
+    def picture(self, *moments: tuple[int, int]) -> str:
+        """The tiles as SVG, a row for each moment: a program as recorded, and one of its steps.
+
+        By default the first step of the first program; -1 is the last.
+        """
+        rows = [Moment(*moment) for moment in moments] or [Moment()]
+        views = [view for part in self.parts for view in part["views"]]
+        titles = [view["config"] if len(views) > 1 else "" for view in views]
+        return tiles_svg([(v["tiles"], title) for v, title in zip(views, titles)], rows)
+
     def _repr_html_(self) -> str:
         """The page in a frame of its own, so that it and a notebook leave each other alone."""
         style = f"width:100%;height:{FRAME_PIXELS}px;border:1px solid #8884;border-radius:8px"
@@ -62,8 +89,10 @@ class Explorer:
 
     @override
     def __repr__(self) -> str:
-        configs = ", ".join(config_text(subject.config) for subject in self._subjects)
-        return f"<explorer of {self._bound.definition.name} on {self._bound.target}: {configs}>"
+        subjects = [subject for _, subjects in self.launches for subject in subjects]
+        configs = ", ".join(config_text(subject.config) for subject in subjects)
+        bound = self.launches[0].bound
+        return f"<explorer of {bound.definition.name} on {bound.target}: {configs}>"
 
 
 def explore(
@@ -78,7 +107,7 @@ def explore(
     if beside is not None:
         second = bound.config_spec.normalize(bound.resolve(beside))
         subjects.append(Subject(second, _label(bound, second)))
-    return Explorer(bound, *subjects)
+    return Explorer(Launch(bound, tuple(subjects)))
 
 
 def _label(bound: BoundKernel, config: Config) -> str:
@@ -88,7 +117,8 @@ def _label(bound: BoundKernel, config: Config) -> str:
 
 def make_page(data: dict[str, Any]) -> str:
     """The whole page."""
-    title = f"{data['kernel']} on {data['target']}"
+    first = data.get("launches", [data])[0]
+    title = f"{first['kernel']} on {first['target']}"
     style = STYLE.read_text() + (STATIC / "explorer.css").read_text()
     scripts = "\n".join((STATIC / name).read_text() for name in SCRIPTS)
     return (

@@ -19,9 +19,9 @@ from tilesmith.backends.cpu.line_marks.marks import Marks
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.explore.origins import (
-    NOWHERE,
     Column,
     Source,
+    column_of_amdgcn,
     column_of_assembly,
     column_of_ptx,
     column_of_sass,
@@ -31,6 +31,7 @@ from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.schedule.schedule import Schedule
 
 _USE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b.*?\bLOCAL:(\d+)")
+_AMD_USE = re.compile(r"^; (TotalNumVgprs|ScratchSize): (\d+)$", re.MULTILINE)
 TOOL_SECONDS = 60
 
 
@@ -53,9 +54,11 @@ def make_machine_code(artifact: Artifact, emitted: Column, sizes: Mapping[str, i
         return MachineCode({})
     compiled = compile_artifact(artifact, scalars=sizes)
     if "ptx" not in compiled.assembly:
-        lines = compiled.assembly.get("amdgcn", "").split("\n")
-        columns = {"AMDGCN": Column(lines, [NOWHERE] * len(lines))}
-        return MachineCode(columns, shared_bytes=compiled.shared_bytes)
+        text = compiled.assembly.get("amdgcn", "")
+        columns = {"AMDGCN": column_of_amdgcn(text, emitted)}
+        use = {name: int(number) for name, number in _AMD_USE.findall(text)}
+        registers, spilled = use.get("TotalNumVgprs"), use.get("ScratchSize")
+        return MachineCode(columns, registers, spilled, compiled.shared_bytes)
     ptx = column_of_ptx(compiled.assembly["ptx"], emitted)
     with tempfile.TemporaryDirectory(prefix="tilesmith_") as folder:
         path = Path(folder) / "code.cubin"

@@ -21,12 +21,12 @@ from tilesmith.ir.traversal import walk_function
 
 NOWHERE = -1
 _COMMENT = re.compile(r"^\s*# (?:src\[)?([^\s\[\]]+\.\w+:\d+)\]?(?:\s|$)")
-_PTX_PLACE = re.compile(r"([^\s\[\]]+):(\d+):\d+")
+_LOC_PLACE = re.compile(r"([^\s\[\]]+):(\d+):\d+")
 _SASS_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 _SASS_CODE = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+")
 _MODULE = re.compile(r"_[0-9a-f]{16}\.py$")
 """Files of emitted modules: their names end with a digest."""
-_LABEL = re.compile(r"^\$L__(tmp|func_|info)")
+_LABEL = re.compile(r"^(\$L__|\.L)(tmp|func_|info)|^; %bb")
 
 
 @dataclass(frozen=True)
@@ -154,15 +154,24 @@ def column_of_code(text: str, source: Source) -> Column:
 
 def column_of_ptx(text: str, emitted: Column) -> Column:
     """PTX without debug sections; ``.loc`` says which line of the module comes next."""
+    end = re.search(r"^\s*\.(section\t\.debug|file)", text, re.MULTILINE)
+    return _column_of_gpu(text[: end.start()] if end else text, emitted)
+
+
+def column_of_amdgcn(text: str, emitted: Column) -> Column:
+    """Instructions of an AMD GPU, without the sections that describe them."""
+    code = text.partition("\t.section\t.rodata")[0]
+    return _column_of_gpu(re.sub(r"^\t\.(cfi|file|p2align).*\n", "", code, flags=re.M), emitted)
+
+
+def _column_of_gpu(text: str, emitted: Column) -> Column:
+    """The comment of a ``.loc`` names a line of the module and what that was inlined into."""
     lines: list[str] = []
     rows: list[int] = []
     row = NOWHERE
     for line in text.split("\n"):
-        if line.lstrip().startswith((".section\t.debug", ".file")):
-            break
         if line.lstrip().startswith(".loc"):
-            found = _PTX_PLACE.findall(line.partition("//")[2])
-            row = _row_of(found, emitted)
+            row = _row_of(_LOC_PLACE.findall(line), emitted)
         elif not _LABEL.match(line) and line.strip() not in ("", "//"):
             lines.append(line.replace("\t", "  ").rstrip())
             rows.append(row if line.startswith("\t") else NOWHERE)

@@ -79,6 +79,12 @@ def test_configs_can_be_pasted(page):
     assert shown.count(f"<pre>{CONFIG}</pre></details>") == 19
 
 
+def test_a_row_unfolds_to_its_config_and_its_code():
+    item = make_row(operator="gemm", config=CONFIG, code="for i in range(3) <by 16>:")
+    page = make_page(Results([item], {}))
+    assert f"<pre>{CONFIG}</pre><pre>for i in range(3) &lt;by 16&gt;:</pre></details>" in page
+
+
 def test_the_environment_and_options_are_named(page):
     text = section_of(page, "Environment")
     for value in ("2026-01-02", "cuda:90", "3.6.0"):

@@ -141,7 +141,8 @@ def _cells(item: row.Row, columns: Sequence[Column], most: float) -> list[str]:
     """The implementation, with its config behind it, and its numbers, or how it ended."""
     name = escape(item.implementation)
     if item.config:
-        name = pages.unfold(item.implementation, pages.pre(paste_text(item.config)))
+        parts = [pages.pre(text) for text in (paste_text(item.config), item.code) if text]
+        name = pages.unfold(item.implementation, *parts)
     if item.status is not row.Status.OK:
         style = "failed" if item.blame else "soft"
         span = f'<td class="{style}" colspan="{len(columns) + 1}">'

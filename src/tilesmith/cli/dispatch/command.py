@@ -17,6 +17,7 @@ from tilesmith.cli.output import UsageError, require_folder, show, tell
 from tilesmith.cli.run_script import SETTINGS, run_script
 from tilesmith.dispatch.tuning import Goal, tune_shapes
 from tilesmith.jit.kernel import Kernel
+from tilesmith.lab.reports import json_line
 from tilesmith.tune.autotune import Autotuner
 
 Calls = dict[Kernel, Counter[str]]
@@ -38,6 +39,7 @@ class DispatchFlags(KernelFlags):
     output: Annotated[
         str, typer.Option("--output", "-o", help="where to write; default beside the kernel's file")
     ] = ""
+    json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
 
 
 def dispatch(flags: DispatchFlags) -> int:
@@ -50,7 +52,8 @@ def dispatch(flags: DispatchFlags) -> int:
     found = tune_shapes(loaded[0][0], [args for _, args in loaded], Autotuner, goal)
     path = Path(flags.output) if flags.output else found.path
     path.write_text(found.file_text(), encoding="utf-8")
-    show(f"{found.report()}\n\n{path}")
+    told = json_line({"file": str(path), **found.record()}) if flags.json else found.report()
+    show(told if flags.json else f"{told}\n\n{path}")
     return 0
 
 

@@ -51,7 +51,7 @@ GROUNDS = {
     "product, then its rows": "the product has the tile that it would have alone, and its rows a "
     "launch phase of their own",
     "each loop": "each loop has its own tile, and the loop with the most work names the warps",
-    "warp roles": "the order is that of times measured on an H200",
+    "measured order": "the order is that of times measured on an H200",
     "product of one column": "rows lie along memory and are read once, so tiles are few long rows",
     "few rows by converted weights": "weights are most of the bytes, so tiles are narrow and deep",
     "product, then rows by it": "the depth of both loops was measured together",
@@ -91,9 +91,21 @@ def facts(flags: FactsFlags) -> int:
     One line for each product, reduction, accumulator and access, with its line in the source, then
     the work of the whole launch. docs/facts.md says how to read it.
     """
-    bound = flags.bind()
-    show(json_line(facts_record(bound)) if flags.json else str(bound.facts))
+    launches = launches_of(flags.bind())
+    if flags.json:
+        show(json_line(_record([facts_record(bound) for bound in launches])))
+    else:
+        show("\n\n".join(str(bound.facts) for bound in launches))
     return 0
+
+
+def launches_of(bound: Any) -> list[BoundKernel]:
+    """The bound kernels of each launch that host code comes to; most kernels have one."""
+    return [stage for stage in getattr(bound, "stages", [bound]) if stage is not None]
+
+
+def _record(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return found[0] if len(found) == 1 else {"launches": found}
 
 
 def facts_record(bound: BoundKernel) -> dict[str, Any]:
@@ -133,20 +145,32 @@ def explain(flags: ExplainFlags) -> int:
         raise UsageError("--stages and --json: choose one")
     if flags.config and not flags.stages:
         raise UsageError("--config goes with --stages; `tilesmith explore` takes one, too")
-    bound = flags.bind()
+    whole: Any = flags.bind()
+    launches = launches_of(whole)
     if flags.json:
-        show(json_line(explain_record(bound, flags.count)))
-        return 0
-    if not flags.stages:
-        lines = [*explain_lines(bound, flags.count), *stored_lines(bound, flags.load()[1])]
-        show("\n".join(lines))
-        return 0
+        show(json_line(_record([explain_record(bound, flags.count) for bound in launches])))
+    elif flags.stages:
+        show(
+            "\n\n".join(
+                "\n".join(_stages(flags, whole, place, bound))
+                for place, bound in enumerate(launches)
+            )
+        )
+    else:
+        texts = ["\n".join(explain_lines(bound, flags.count)) for bound in launches]
+        # What is stored is known by the arguments of a launch: here those of the only one.
+        stored = stored_lines(whole, flags.load()[1]) if launches == [whole] else []
+        show("\n".join(["\n\n".join(texts), *stored]))
+    return 0
+
+
+def _stages(flags: ExplainFlags, whole: Any, place: int, bound: BoundKernel) -> Iterator[str]:
     try:
-        config = Config.from_json(flags.config) if flags.config else bound.default_config()
+        given = Config.from_json(flags.config) if flags.config else None
     except ValueError as error:
         raise UsageError(f"--config: {error}") from None
-    show("\n".join(stage_lines(bound, config)))
-    return 0
+    part = given if given is None or whole is bound else whole.split(given, place)
+    return stage_lines(bound, part or bound.default_config())
 
 
 def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:
@@ -155,8 +179,10 @@ def stage_lines(bound: BoundKernel, config: Config) -> Iterator[str]:
     yield f"{bound.definition.name} on {bound.target}"
     yield f"config     {config_text(config)}"
     backend = bound.definition.backends.of(bound.target)
-    traced, spec = bound.traced_function, bound.config_spec
-    for result in watch_stages(traced, spec, config, settings, backend):
+    # Host code may have read block sizes: a config of its own has a trace of its own.
+    variant = bound.specialization.find(bound.config_spec.normalize(config))
+    spec = bound.specialization.spec(bound.target, variant)
+    for result in watch_stages(variant.trace.function, spec, config, settings, backend):
         stage = result.stage
         yield f"\n== {stage.name}: {stage.reason}"
         reasons = {step.name: step.reason for step in reversed(stage.passes)}

@@ -11,7 +11,7 @@ import typer
 from tilesmith.cli.flags import BoundFlags, make_command_adder
 from tilesmith.cli.output import UsageError, require_folder, show
 from tilesmith.explore.costs import NotHereError, measure_ms
-from tilesmith.explore.explorer import explore as make_explorer
+from tilesmith.explore.explorer import json_text
 from tilesmith.schedule.config import Config
 
 
@@ -29,6 +29,9 @@ class ExploreFlags(BoundFlags):
     output: Annotated[Path, typer.Option("-o", "--output", help="the file to write")] = Path(
         "explore.html"
     )
+    json: Annotated[
+        bool, typer.Option("--json", help="print what the page shows as JSON, and write no page")
+    ] = False
 
 
 def explore(flags: ExploreFlags) -> int:
@@ -36,11 +39,16 @@ def explore(flags: ExploreFlags) -> int:
     require_folder(flags.output)
     bound = flags.bind()
     config, beside = _config("--config", flags.config), _config("--beside", flags.beside)
+    if flags.measure and hasattr(bound, "stages"):
+        raise UsageError("--measure: one time says nothing of several launches; leave it out")
     try:
         measured = measure_ms(bound, config) if flags.measure else None
     except NotHereError as error:
         raise UsageError(f"--measure: {error}") from None
-    made = make_explorer(bound, config, beside, measured)
+    made = bound.explore(config, beside=beside, measured_ms=measured)
+    if flags.json:
+        show(json_text(made.data))
+        return 0
     try:
         path = made.save(flags.output)
     except OSError as error:

@@ -12,6 +12,7 @@ from tilesmith.cli.flags import KernelFlags, make_command_adder
 from tilesmith.cli.output import UsageError, show
 from tilesmith.export.codes import parse_targets
 from tilesmith.export.package import export_package
+from tilesmith.lab.reports import json_line
 from tilesmith.schedule.config import Config
 
 
@@ -29,6 +30,7 @@ class ExportFlags(KernelFlags):
     config: Annotated[
         str, typer.Option(help="a config as JSON, instead of the tuned or default one")
     ] = ""
+    json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
 
 
 def export(flags: ExportFlags) -> int:
@@ -48,6 +50,10 @@ def export(flags: ExportFlags) -> int:
     kernel, target = loaded[0][0], flags.target
     folder = export_package(kernel, samples, flags.output, target=target, config=config)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if flags.json:
+        sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
+        show(json_line({"folder": str(folder), "bytes": sizes}))
+        return 0
     show("\n".join(f"{path.stat().st_size:>9,}  {path}" for path in files))
     return 0
 

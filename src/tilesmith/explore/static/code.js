@@ -190,6 +190,9 @@ function onKey(event) {
 }
 
 function makeColumns() {
+  columns.length = 0;
+  pinned = cursor = null;
+  document.body.classList.remove("pinned");
   new CodeColumn("source", "your source", null, [data.source]);
   for (const kind of ["ir", "schedule", "emitted", "machine"]) {
     data.views.forEach((view, index) => {
@@ -205,7 +208,9 @@ function makeColumns() {
 function firstKinds() {
   if (isNarrow()) return ["source"];
   if (data.views.length > 1) return ["source", "schedule", "emitted"];
-  return window.innerWidth < 1250 ? ["source", "ir", "emitted"] : ["source", "ir", "schedule", "emitted", "machine"];
+  if (window.innerWidth < 1000) return ["source", "emitted"];
+  if (window.innerWidth < 1250) return ["source", "ir", "emitted"];
+  return ["source", "ir", ...(window.innerWidth < 1560 ? [] : ["schedule"]), "emitted", "machine"];
 }
 
 function codeSection() {

@@ -1,7 +1,10 @@
 "use strict";
 // Small things that all parts of the page use: elements, SVG, and numbers as people read them.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const found = JSON.parse(document.getElementById("data").textContent);
+// A kernel of several launches has a page for each; one is shown at a time.
+const launches = found.launches || [found];
+let data = launches[0];
 const SVG = "http://www.w3.org/2000/svg";
 const LETTERS = "AB";
 

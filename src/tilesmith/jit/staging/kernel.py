@@ -29,6 +29,7 @@ from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.exploring.explorable import ExplorableStages
 from tilesmith.jit.output.repro import with_caller
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.staging.configs import StageConfigs, StagedSpec, StageSession, joined, num_slots
@@ -193,7 +194,7 @@ class StagedKernel:
         return record, self.run_on_copies(args, self.launches(launch), config)
 
 
-class BoundStages:
+class BoundStages(ExplorableStages):
     """Each stage bound to the values that host code has for it, with these arguments.
 
     Stages that host code does not come to are not compiled and have no code.
@@ -252,7 +253,8 @@ class BoundStages:
         """A sensible config of every stage."""
         return self.config_spec.default_config()
 
-    def _split(self, config: ConfigLike, number: int) -> Config | None:
+    @override
+    def split(self, config: ConfigLike, number: int) -> Config | None:
         """A stage's part of a config; None: what the stage itself chooses."""
         part = self._kernel.configs.of_stage(self._whole(config), number)
         return part if len(part) else None
@@ -277,7 +279,7 @@ class BoundStages:
         shown = target or self._target
         forms = [
             [
-                StageForm(triton_module(b, self._split(config, number), shown, v), v.trace)
+                StageForm(triton_module(b, self.split(config, number), shown, v), v.trace)
                 for b, v in used
             ]
             for number, used in enumerate(record)
@@ -311,7 +313,7 @@ class BoundStages:
         self, make: Callable[[BoundKernel, Config | None], str], config: ConfigLike
     ) -> list[str | None]:
         return [
-            None if bound is None else make(bound, self._split(config, number))
+            None if bound is None else make(bound, self.split(config, number))
             for number, bound in enumerate(self.stages)
         ]
 
@@ -325,7 +327,7 @@ class BoundStages:
         def launch(number: int, *values: Any) -> None:
             bound: BoundKernel = self._kernel.kernels[number].bind(values, target=self._target)
             if bound not in compiled:
-                compiled[bound] = bound.compile_config(self._split(config, number))
+                compiled[bound] = bound.compile_config(self.split(config, number))
             compiled[bound](*values)
 
         launches = self._kernel.launches(launch)
@@ -339,7 +341,7 @@ class BoundStages:
         self._kernel.chosen = self._whole(config)
         for number, found in enumerate(self._found):
             for bound in found:
-                part = self._split(config, number)
+                part = self.split(config, number)
                 if part is not None:
                     bound.set_config(part)
 

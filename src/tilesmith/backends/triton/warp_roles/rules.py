@@ -286,7 +286,7 @@ class WarpRoleRules(ConfigConditions):
         filling = wave_seeds(kernel, self._plan)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
         found = [*fitting, *self._tiles(kernel)]
-        return "warp roles", [s for s in found if _is_taken(self, self._plan, kernel, s)]
+        return "measured order", [s for s in found if _is_taken(self, self._plan, kernel, s)]
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.

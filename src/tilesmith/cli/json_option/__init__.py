@@ -1,0 +1,1 @@
+"""``--json`` of commands that can also write it to a file."""
