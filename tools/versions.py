@@ -5,8 +5,8 @@ below ``build/versions`` in which it is installed. There the tests of the distri
 copy of them: conformance and examples), then every ``tilesmith`` command of the README, in an empty
 folder. Environments take gigabytes; one that exists is used again.
 
-``--python 3.12 --torch 2.11.0`` tries another combination. Interpreters are those on the path and
-those of pyenv.
+``--python 3.12 --torch 2.11.0`` tries another combination, ``--folder`` keeps environments
+elsewhere. Interpreters are those on the path and those of pyenv.
 """
 
 from __future__ import annotations
@@ -84,9 +84,8 @@ def make_sdist(folder: Path) -> Path:
     return made
 
 
-def prepare(combination: Combination, python: Path, sdist: Path) -> Path:
-    """The interpreter of an environment with the distribution in it."""
-    home = WORK / combination.name
+def prepare(home: Path, combination: Combination, python: Path, sdist: Path) -> Path:
+    """The interpreter of an environment in ``home`` with the distribution in it."""
     inside = home / "bin" / "python"
     if not inside.exists():
         subprocess.run([str(python), "-m", "venv", str(home)], check=True)
@@ -136,7 +135,7 @@ def run_commands(python: Path, commands: Sequence[str], folder: Path) -> Iterato
         yield f"{'ok    ' if not ended.returncode else 'FAILED'} {command}{problem}"
 
 
-def try_combination(combination: Combination, jobs: int) -> bool:
+def try_combination(combination: Combination, folder: Path, jobs: int) -> bool:
     """Print what works with one combination; whether all does."""
     known = interpreters()
     version = combination.python or max(known, key=_number)
@@ -148,7 +147,7 @@ def try_combination(combination: Combination, jobs: int) -> bool:
         for place in places:
             place.mkdir()
         sdist = make_sdist(places[0])
-        python = prepare(combination, known[version], sdist)
+        python = prepare(folder / combination.name, combination, known[version], sdist)
         print(f"{combination.name}: {describe(python)}", flush=True)
         found = [run_tests(python, sdist, places[1], jobs)]
         print(found[0], flush=True)
@@ -164,13 +163,14 @@ def main() -> None:
     parser.add_argument("--python", default="", help="a version, such as 3.12")
     parser.add_argument("--torch", default="", help="a version, such as 2.11.0")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=WORK, help="where environments are kept")
     given = parser.parse_args()
     chosen = COMBINATIONS
     if given.python or given.torch:
         pins = (f"torch=={given.torch}",) if given.torch else ()
         name = f"python{given.python}-torch{given.torch}"
         chosen = (Combination(name, given.python, pins),)
-    results = [try_combination(combination, given.jobs) for combination in chosen]
+    results = [try_combination(each, given.folder, given.jobs) for each in chosen]
     sys.exit(0 if all(results) else 1)
 
 

@@ -30,6 +30,8 @@ from tilesmith.experimental import export_package
 from tilesmith.export import binaries, launcher
 from tilesmith.export.launcher import PackageError
 from tilesmith.numerics.compare import check_against
+from tilesmith.store.lookup import make_key, winner_key
+from tilesmith.store.winners import Winner, Winners
 
 CASES = {case.name: case for case in EXAMPLES}
 GALLERY = (
@@ -161,6 +163,19 @@ def test_the_manifest_says_what_was_made(made: Path) -> None:
     assert set(cuda["layout"][2:]) <= {"Q"}  # pointers to scratch, as this Triton adds them
     assert cuda["config"]["block_sizes"]
     assert {"torch", "triton", "llvmlite"} <= manifest["toolchain"].keys()
+
+
+def test_the_manifest_has_the_time_of_a_config_that_a_search_found(tmp_path: Path) -> None:
+    kernel = helion.kernel(softmax.fn, cache_dir=str(tmp_path / "cache"))
+    bound, config = kernel.bind((X,)), helion.Config(block_sizes=[2])
+    key = winner_key(make_key(bound, (X,)), (), {}, False)
+    Winners(tmp_path / "cache").add([Winner(key, bound.config_spec.normalize(config), 0.25)])
+    (found,) = launcher.read_manifest(export_package(kernel, [(X,)], tmp_path / "p"))["code"]
+    assert found["config_from"] == "found by a search"
+    assert (found["measured_ms"], found["measured_on"]) == (0.25, key.device)
+    assert found["config"]["block_sizes"] == [2]
+    given = export_package(kernel, [(X,)], tmp_path / "given", config=config)
+    assert launcher.read_manifest(given)["code"][0]["measured_ms"] is None
 
 
 @pytest.mark.parametrize("name", ["softmax.py", "_launcher.py", "binaries"])

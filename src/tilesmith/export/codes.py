@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from typing_extensions import override
 
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.compiler.earlier_launches.join import in_one_launch
@@ -18,16 +15,21 @@ from tilesmith.compiler.launch_guards.checks import (
     guarded_lines,
     launch_checks,
 )
+from tilesmith.compiler.launch_guards.launch_sizes import inlined
 from tilesmith.compiler.module_source import default_functions, literal
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import Binary, build, cannot
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.runtime.device import resolve_target
 from tilesmith.schedule.config import Config
-from tilesmith.store.lookup import describe_arguments, find_stored_config
+from tilesmith.store.lookup import describe_arguments, find_stored_config, stored_winner
 from tilesmith.targets import Target
 
 LAUNCHER = "_launcher"
+SOURCE_VALUES = "_values"
+"""How the name of a function ends that gives the arguments of a source's ``launch``."""
+FOUND = "found by a search"
+"""Where a config comes from that has a time."""
 _ALIGNED = 16
 """Bytes. Code for a GPU is compiled for tensors that start at a multiple."""
 
@@ -44,7 +46,7 @@ class Code:
     name: str
     binary: Binary
     reader: str
-    """The function's text."""
+    """The function's text. For a GPU followed by one that gives the values as source takes them."""
     checks: LaunchChecks
     readable: tuple[str, str]
     """A file for readers: how its name ends, and its text."""
@@ -52,6 +54,11 @@ class Code:
     """What the manifest says about it."""
     variant: Variant
     config: Config
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is for a CPU, where nothing could compile its source."""
+        return self.entry["kind"] == "cpu"
 
     @property
     def shapes(self) -> dict[str, tuple[Any, ...]]:
@@ -77,6 +84,7 @@ def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: s
     definition, target = bound.definition, wanted.target
     complete = definition.arguments.complete(args)
     chosen_config, origin = _choose_config(bound, complete, wanted)
+    measured = stored_winner(bound, complete) if origin == FOUND else None
     config = in_one_launch(bound.specialization.spec(target), chosen_config)
     variant = wanted.variant or bound.specialization.find(config)
     artifact = bound.specialization.artifact(config, target, variant)
@@ -92,6 +100,8 @@ def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: s
         "arguments": describe_arguments(definition.parameters, complete),
         "config": dict(config),
         "config_from": origin,
+        "measured_ms": None if measured is None else measured.median_ms,
+        "measured_on": None if measured is None else measured.key.device,
         "parameters": [[p.name, p.dtype, p.source] for p in artifact.parameters],
         **binary.entry,
     }
@@ -107,7 +117,7 @@ def _choose_config(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted) ->
         return wanted.config, "given"
     stored = find_stored_config(bound, args, bound.configs)
     if stored is not None:
-        return stored, "found by a search"
+        return stored, FOUND
     is_given = bound.chosen is not None or bool(bound.configs)
     return bound.resolve(None, wanted.target), "of the kernel" if is_given else "the default"
 
@@ -143,6 +153,10 @@ class _Reader:
         kept = "".join(f"_{key}, " for key in made)
         handed = self._cpu(values) if self.artifact.llvm else self._gpu(values)
         yield f"    return {handed[0]}, ({kept}){''.join(f', {text}' for text in handed[1:])}"
+        if not self.artifact.llvm:
+            yield "\n"
+            yield f"def _{self.name}{SOURCE_VALUES}({', '.join(self.captured)}):"
+            yield f"    return ({', '.join(sources)},)"
 
     def _cpu(self, values: Sequence[str]) -> list[str]:
         return [f"_pack_{self.name}({', '.join(values)})"]
@@ -190,20 +204,8 @@ def _described(artifact: Artifact) -> Iterator[LaunchParameter]:
     yield from (parameter for parameter in artifact.parameters if parameter.name in names)
 
 
-class _Inline(ast.NodeTransformer):
-    """Replaces parameters by where they come from, and functions by the launcher's."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self._sources = {p.name: p.source for p in artifact.parameters}
-        self._sources["num_sms"] = f"{LAUNCHER}.num_sms({_first_tensor(artifact)})"
-        self._sources |= {name: f"{LAUNCHER}.{name}" for name in ("cdiv", "next_power_of_2")}
-
-    @override
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        source = self._sources.get(node.id, node.id)
-        return ast.parse(source, mode="eval").body
-
-
 def _inlined(text: str, artifact: Artifact) -> str:
     """An expression over parameters as one over the values at the launch point."""
-    return ast.unparse(_Inline(artifact).visit(ast.parse(text, mode="eval")))
+    others = {"num_sms": f"{LAUNCHER}.num_sms({_first_tensor(artifact)}.get_device())"}
+    others |= {name: f"{LAUNCHER}.{name}" for name in ("cdiv", "next_power_of_2")}
+    return inlined(text, artifact, others)

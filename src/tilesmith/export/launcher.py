@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import json
 import platform
 import struct
@@ -39,7 +40,6 @@ _DESCRIPTOR_BYTES = 128
 _PROMOTE_128_BYTES = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B, as Triton has it
 _MAX_DESCRIPTORS = 512
 
-
 # Torch's own functions below, without the objects that it makes around them; not in every build.
 _plain: Callable[[int], int] = lambda device: torch.cuda.current_stream(device).cuda_stream  # noqa: E731
 _raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _plain)
@@ -60,13 +60,9 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def num_sms(tensor: torch.Tensor) -> int:
-    """How many multiprocessors the GPU of a tensor has."""
-    return _num_sms(tensor.get_device())
-
-
 @cache
-def _num_sms(device: int) -> int:
+def num_sms(device: int) -> int:
+    """How many multiprocessors a GPU has."""
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
@@ -103,7 +99,10 @@ Reader = Callable[..., tuple[Any, ...]]
 
 
 def load(
-    module_file: str, readers: Mapping[str, Reader], shapes: Callable[..., tuple[Any, ...]] | None
+    module_file: str,
+    readers: Mapping[str, Reader],
+    shapes: Callable[..., tuple[Any, ...]] | None,
+    sources: Mapping[str, Reader],
 ) -> Callable[..., None]:
     """A function of the values at a launch point: the first code that was made for them runs.
 
@@ -111,6 +110,7 @@ def load(
         module_file: a file of the package.
         readers: those of the codes of this launch point, by their names.
         shapes: the sizes of tensors that tell codes apart; None: there is nothing to tell.
+        sources: from the same values to what source takes, for codes that Triton could compile.
     """
     folder = Path(module_file).parent
     manifest = read_manifest(folder)
@@ -119,19 +119,25 @@ def load(
     pairs = [(readers[entry["name"]], made[entry["kind"]](folder, entry)) for entry in entries]
     by_shapes: dict[Any, list[Any]] = {}
     for pair, entry in zip(pairs, entries):
-        key = tuple(map(tuple, entry["shapes"]))
-        by_shapes.setdefault(key, []).append(pair)
+        by_shapes.setdefault(tuple(map(tuple, entry["shapes"])), []).append(pair)
 
     def launch(*values: Any) -> None:
-        problems: tuple[str, ...] = ()
+        problems, elsewhere = list[str](), list[str]()
         for read, code in pairs if shapes is None else by_shapes.get(shapes(*values), pairs):
             try:
                 problem = code.run(*read(*values))
+                if problem is None:
+                    return
+                elsewhere.append(code.name)
             except ValueError as error:
                 problem = str(error)
-            if problem is None:
+            problems.append(f"{code.name}: {problem}")
+        for name in filter(sources.__contains__, elsewhere):
+            compiler = importlib.import_module(f"{__package__}._from_source")
+            problem = compiler.run(folder / "source" / f"{name}.py", sources[name](*values))
+            if not problem:
                 return
-            problems += (f"{code.name}: {problem}",)
+            problems.append(f"{name}: {problem}")
         raise ValueError(f"{manifest['kernel']}: no code for this call\n  " + "\n  ".join(problems))
 
     return launch

@@ -28,7 +28,14 @@ from tilesmith.compiler.module_source import (
 )
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import cannot
-from tilesmith.export.codes import LAUNCHER, Code, Wanted, make_code, parse_targets
+from tilesmith.export.codes import (
+    LAUNCHER,
+    SOURCE_VALUES,
+    Code,
+    Wanted,
+    make_code,
+    parse_targets,
+)
 from tilesmith.export.launcher import FORMAT, MANIFEST, manifest_hash
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
@@ -39,6 +46,7 @@ from tilesmith.store.lookup import toolchain
 from tilesmith.targets import Target
 
 _LAUNCHER_FILE = Path(__file__).with_name("launcher.py")
+_SOURCE_FILE = Path(__file__).with_name("_from_source.py")
 
 
 class HostText(NamedTuple):
@@ -230,6 +238,7 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
         f"__all__ = [{kernel.name!r}]\n",
         f"{kernel.name}.py": _module_text(kernel, points),
         f"{LAUNCHER}.py": _LAUNCHER_FILE.read_text(encoding="utf-8"),
+        _SOURCE_FILE.name: _SOURCE_FILE.read_text(encoding="utf-8"),
         "source/kernel.txt": source.text,
         **{f"source/{code.name}{code.readable[0]}": code.readable[1] for code in codes},
     }
@@ -292,6 +301,8 @@ def _load_text(point: LaunchPoint) -> str:
         problem = "not reached with the arguments that this package was made for"
         return f"def {point.name}(*_):\n    raise NotImplementedError({problem!r})"
     readers = ", ".join(f"{code.name!r}: _{code.name}" for code in point.codes)
+    names = [code.name for code in point.codes if not code.is_native]
+    values = ", ".join(f"{name!r}: _{name}{SOURCE_VALUES}" for name in names)
     listed = "".join(f"getattr({name}, 'shape', None), " for name in point.told_by)
     shapes = f"lambda {', '.join(point.captured)}: ({listed})" if listed else "None"
-    return f"{point.name} = {LAUNCHER}.load(__file__, {{{readers}}}, {shapes})"
+    return f"{point.name} = {LAUNCHER}.load(__file__, {{{readers}}}, {shapes}, {{{values}}})"

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
+from tilesmith.compiler.launch_guards.launch_sizes import side_checks
 from tilesmith.dtypes import F16, F32, F64, DType
 from tilesmith.frontend.tracing.guards import Guard, root_of
 from tilesmith.ir.function import Function
@@ -146,6 +147,7 @@ def launch_checks(
         *_device_check([source for source in tensors if source in launched]),
         *_value_checks(_guards(trace, host.own, list(tensors)), host),
         *_size_checks(trace),
+        *side_checks(artifact, REQUIRE),
         *_memory_checks(artifact, {s: k for s, k in tensors.items() if s in launched}),
         *_overlap_checks(
             trace, {s: k for s, k in tensors.items() if root_of(s) in host.parameters}
