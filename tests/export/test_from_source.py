@@ -37,7 +37,7 @@ package = sys.modules["scaled_package.scaled"]
 scope = {**vars(package), "require": lambda *_: None}
 read = FunctionType(package._cuda_90_0.__code__, scope)
 values = {"cuda_90_0": package._cuda_90_0_values}
-launch = package._launcher.load(package.__file__, {"cuda_90_0": read}, None, values)
+_, launch = package._launcher.load(package.__file__, {"cuda_90_0": read}, lambda *_: 0, values)
 x, factor = torch.load("args.pt")
 out = torch.empty_like(x)
 launch(x, factor, out)
@@ -75,9 +75,9 @@ def test_source_runs_where_no_binary_does(made: Path) -> None:
 
 def message(made: Path, values: Any = lambda *given: given) -> str:
     name = "cuda_90_0"
-    read: dict[str, Any] = {name: lambda *_: ((), (), (1, 1, 1), 0)}
+    read: dict[str, Any] = {name: lambda run, *_: run((), (1, 1, 1), 0)}
     with pytest.raises(ValueError, match="no code for this call") as caught:
-        launcher.load(str(made / "scaled.py"), read, None, {name: values})(X, X, 2.0)
+        launcher.load(str(made / "scaled.py"), read, lambda *_: 0, {name: values})[1](X, X, 2.0)
     return str(caught.value)
 
 
@@ -104,6 +104,4 @@ def test_what_the_compiler_says_is_in_the_error(made: Path, monkeypatch: Any) ->
 
     monkeypatch.setattr(_from_source, "launch_function", lambda _: refuse)
     found = message(made).splitlines()[-1]
-    assert found == (
-        "  cuda_90_0: compiling its source failed: RuntimeError: out of shared memory"
-    )
+    assert found == ("  cuda_90_0: compiling its source failed: RuntimeError: out of shared memory")

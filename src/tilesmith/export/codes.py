@@ -133,7 +133,7 @@ class _Reader:
     checks: LaunchChecks
 
     def lines(self) -> Iterator[str]:
-        """Checks, then one tuple: what ``run`` of the launcher's code takes."""
+        """Checks, then a call of ``run`` of the launcher's code. What it made lives until then."""
         parameters = self.artifact.parameters
         sources = [parameter.source for parameter in parameters]
         if any("__constants__" in text for text in (*self.checks.statements, *sources)):
@@ -142,7 +142,8 @@ class _Reader:
         if self.artifact.llvm:
             yield f"_pack_{self.name} = struct.Struct({'=' + self.binary.layout!r}).pack"
             yield "\n"
-        yield f"def _{self.name}({', '.join(self.captured)}):"
+        listed = ", ".join(self.captured)
+        yield f"def _{self.name}(_run, {listed}):"
         yield from (f"    {line}" for line in guarded_lines(self.checks.statements))
         made = {p.name: p.source for p in parameters if p.is_made_at_launch}
         yield from (f"    _{key} = {source}" for key, source in made.items())
@@ -150,16 +151,15 @@ class _Reader:
             f"_{p.name}.data_ptr()" if p.name in made else p.source + ".data_ptr()" * p.is_tensor
             for p in parameters
         ]
-        kept = "".join(f"_{key}, " for key in made)
         handed = self._cpu(values) if self.artifact.llvm else self._gpu(values)
-        yield f"    return {handed[0]}, ({kept}){''.join(f', {text}' for text in handed[1:])}"
+        yield f"    return _run({', '.join(handed)})"
         if not self.artifact.llvm:
             yield "\n"
-            yield f"def _{self.name}{SOURCE_VALUES}({', '.join(self.captured)}):"
+            yield f"def _{self.name}{SOURCE_VALUES}({listed}):"
             yield f"    return ({', '.join(sources)},)"
 
     def _cpu(self, values: Sequence[str]) -> list[str]:
-        return [f"_pack_{self.name}({', '.join(values)})"]
+        return [f"_pack_{self.name}({', '.join(values)})", "torch.get_num_threads()"]
 
     def _gpu(self, values: Sequence[str]) -> list[str]:
         """Values, grid, device, and for each descriptor its address and sizes."""
@@ -185,8 +185,8 @@ def _first_tensor(artifact: Artifact) -> str:
 def _device_checks(artifact: Artifact, binary: Binary) -> Iterator[str]:
     """What binaries ask for beyond the checks of saved modules, whose compiler sees the values."""
     tensors = [p.source for p in artifact.parameters if p.is_tensor and not p.is_made_at_launch]
-    place = "is_cpu" if artifact.llvm else "is_cuda"
-    wanted: list[tuple[str, object]] = [(f"{tensors[0]}.{place}", True)]
+    placed = [f"{name}.is_cpu" for name in tensors] if artifact.llvm else [f"{tensors[0]}.is_cuda"]
+    wanted: list[tuple[str, object]] = [(place, True) for place in placed]
     if not artifact.llvm:
         described = {p.source for p in _described(artifact)}
         left = [f"{source}.data_ptr()" for source in tensors if source not in described]

@@ -9,9 +9,7 @@ import ctypes
 import hashlib
 import importlib
 import json
-import platform
 import struct
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref
@@ -24,7 +22,6 @@ import torch
 FORMAT = 2
 """Of the manifest. A launcher reads its own format only."""
 MANIFEST = "manifest.json"
-OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 PREFIXES = {"cuda": "cu", "hip": "hip"}
 """What names of the driver's functions begin with."""
 LAUNCHES = {
@@ -94,119 +91,83 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-Reader = Callable[..., tuple[Any, ...]]
-"""From the values at the launch point to what code is given; raises ValueError for others."""
+Reader = Callable[..., Any]
+"""Of a function and the values at the launch point: checks them (ValueError), calls it with what
+the code takes, and gives its answer: None, or why the code does not run here."""
+Ready = dict[Any, tuple[Reader, Any]]
+"""For sizes that were met before: the code that ran, and its reader."""
 
 
 def load(
     module_file: str,
     readers: Mapping[str, Reader],
-    shapes: Callable[..., tuple[Any, ...]] | None,
+    sizes: Callable[..., Any],
     sources: Mapping[str, Reader],
-) -> Callable[..., None]:
-    """A function of the values at a launch point: the first code that was made for them runs.
+) -> tuple[Ready, Callable[..., None]]:
+    """A table of codes that have run, and a function of the values at a launch point that adds one.
+
+    The first code runs that was made for the values.
 
     Args:
         module_file: a file of the package.
         readers: those of the codes of this launch point, by their names.
-        shapes: the sizes of tensors that tell codes apart; None: there is nothing to tell.
+        sizes: of the values, those that tell codes apart: the key of the table.
         sources: from the same values to what source takes, for codes that Triton could compile.
     """
     folder = Path(module_file).parent
     manifest = read_manifest(folder)
-    made = {"cpu": CpuCode, "cuda": GpuCode, "hip": GpuCode}
     entries = [entry for entry in manifest["code"] if entry["name"] in readers]
-    pairs = [(readers[entry["name"]], made[entry["kind"]](folder, entry)) for entry in entries]
-    by_shapes: dict[Any, list[Any]] = {}
-    for pair, entry in zip(pairs, entries):
-        by_shapes.setdefault(tuple(map(tuple, entry["shapes"])), []).append(pair)
+    pairs = [(readers[entry["name"]], make_code(folder, entry)) for entry in entries]
+    codes = [(entry["name"], entry["kind"], pair) for entry, pair in zip(entries, pairs)]
+    by_sizes: dict[Any, list[Any]] = {}
+    for code, entry in zip(codes, entries):
+        by_sizes.setdefault(_as_key(entry["shapes"]), []).append(code)
+    ready: Ready = {}
 
     def launch(*values: Any) -> None:
-        problems, elsewhere = list[str](), list[str]()
-        for read, code in pairs if shapes is None else by_shapes.get(shapes(*values), pairs):
+        problems, elsewhere, kinds = (), (), ()
+        try:
+            key = sizes(*values)
+        except AttributeError:  # no tensor: each code says so
+            key = None
+        for name, kind, pair in by_sizes.get(key, codes):
             try:
-                problem = code.run(*read(*values))
+                problem = pair[0](pair[1].run, *values)
                 if problem is None:
+                    if kind not in kinds:  # else one that comes first may fit the next call
+                        ready[key] = pair
                     return
-                elsewhere.append(code.name)
-            except ValueError as error:
+                elsewhere += (name,)
+            except (ValueError, AttributeError) as error:
                 problem = str(error)
-            problems.append(f"{code.name}: {problem}")
+            problems += (f"{name}: {problem}",)
+            kinds += (kind,)
         for name in filter(sources.__contains__, elsewhere):
-            compiler = importlib.import_module(f"{__package__}._from_source")
-            problem = compiler.run(folder / "source" / f"{name}.py", sources[name](*values))
+            problem = _sibling("_from_source").run(
+                folder / "source" / f"{name}.py", sources[name](*values)
+            )
             if not problem:
                 return
-            problems.append(f"{name}: {problem}")
+            problems += (f"{name}: {problem}",)
         raise ValueError(f"{manifest['kernel']}: no code for this call\n  " + "\n  ".join(problems))
 
-    return launch
+    return ready, launch
 
 
-class CpuCode:
-    """A shared library with one function of packed arguments and a number of threads."""
-
-    def __init__(self, folder: Path, entry: dict[str, Any]) -> None:
-        self.name: str = entry["name"]
-        self._path, self._symbol = folder / entry["binary"], entry["entry"]
-        self.problem = cpu_problem(entry["machine"], entry["features"])
-        """Why this machine cannot run it."""
-        self._entry: Any = None
-
-    def run(self, packed: bytes, _kept: object) -> str | None:
-        """Run it; ``_kept`` are tensors that nobody else may hold. Says why not, if so."""
-        self._entry = self._entry or (None if self.problem else self._load())
-        return self._entry(packed, torch.get_num_threads()) if self._entry else self.problem
-
-    def _load(self) -> Any:
-        library = ctypes.CDLL(str(self._path))
-        table = (ctypes.c_void_p * len(OPENMP)).in_dll(library, "tilesmith_openmp")
-        for position, address in enumerate(openmp_addresses()):
-            table[position] = address
-        entry = library[self._symbol]
-        entry.argtypes, entry.restype = (ctypes.c_char_p, ctypes.c_int64), None
-        return entry
+def _as_key(shapes: Sequence[Sequence[int]]) -> Any:
+    """Sizes of a manifest as calls give them: of one tensor without a tuple around."""
+    listed = tuple(map(tuple, shapes))
+    return listed[0] if len(listed) == 1 else listed
 
 
-@lru_cache(maxsize=1)
-def openmp_addresses() -> tuple[int, ...]:
-    """Where the functions of torch's OpenMP library stand; none: code runs on one thread.
-
-    Two thread pools would have more threads than there are cores.
-    """
-    for path in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):
-        try:
-            handle = ctypes.CDLL(str(path))
-            found = [ctypes.cast(handle[name], ctypes.c_void_p).value or 0 for name in OPENMP]
-        except (OSError, AttributeError):
-            continue
-        return tuple(found)
-    return ()
+def make_code(folder: Path, entry: dict[str, Any]) -> Any:
+    """Code of the manifest, as an object with ``run``."""
+    return (_sibling("_cpu").CpuCode if entry["kind"] == "cpu" else GpuCode)(folder, entry)
 
 
-def cpu_problem(machine: str, features: Sequence[str]) -> str | None:
-    """Why code for such a machine does not run on this one; None: it does."""
-    if machine != f"{sys.platform} {platform.machine()}":
-        return f"made for {machine}, this is {sys.platform} {platform.machine()}"
-    known = cpu_features()
-    missing = [name for name in features if known and plain(name) not in known]
-    return f"this CPU lacks {', '.join(missing)}" if missing else None
-
-
-@lru_cache(maxsize=1)
-def cpu_features() -> frozenset[str]:
-    """What the system says this CPU has; empty where it does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return frozenset(map(plain, flags.partition(":")[2].split()))
-
-
-def plain(feature: str) -> str:
-    """A name as compilers and systems both write it, but for dots, dashes and underscores."""
-    return feature.replace("-", "").replace("_", "").replace(".", "")
+def _sibling(name: str) -> Any:
+    """Another file of the package, when it is needed."""
+    return importlib.import_module(f"{__package__}.{name}")
 
 
 class GpuCode:
@@ -231,7 +192,6 @@ class GpuCode:
     def run(
         self,
         values: tuple[Any, ...],
-        _kept: object,
         grid: tuple[int, int, int],
         device: int,
         *described: tuple[int, ...],
@@ -247,7 +207,7 @@ class GpuCode:
             if self.problem is not None:
                 return self.problem
             with torch.cuda.device(device):
-                return self._load(device) or self.run(values, _kept, grid, device, *described)
+                return self._load(device) or self.run(values, grid, device, *described)
         try:
             arguments = self._arguments.pop()
         except IndexError:

@@ -46,7 +46,7 @@ from tilesmith.store.lookup import toolchain
 from tilesmith.targets import Target
 
 _LAUNCHER_FILE = Path(__file__).with_name("launcher.py")
-_SOURCE_FILE = Path(__file__).with_name("_from_source.py")
+_SIBLINGS = ("_cpu.py", "_from_source.py")
 
 
 class HostText(NamedTuple):
@@ -114,10 +114,15 @@ class LaunchPoint:
 
     @property
     def told_by(self) -> list[str]:
-        """Tensors whose sizes tell codes apart: constants of each code, and not of all the same."""
+        """As few tensors as tell codes apart by their sizes, which are constants of each code."""
         found = [code.shapes for code in self.codes]
         known = [name for name in self.captured if all(name in shapes for shapes in found)]
-        return [name for name in known if len({shapes[name] for shapes in found}) > 1]
+        chosen: list[str] = []
+        for name in known:
+            more = [*chosen, name]
+            told, before = ({tuple(s[n] for n in names) for s in found} for names in (more, chosen))
+            chosen = more if len(told) > len(before) else chosen
+        return chosen
 
     @property
     def call(self) -> str:
@@ -238,7 +243,7 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
         f"__all__ = [{kernel.name!r}]\n",
         f"{kernel.name}.py": _module_text(kernel, points),
         f"{LAUNCHER}.py": _LAUNCHER_FILE.read_text(encoding="utf-8"),
-        _SOURCE_FILE.name: _SOURCE_FILE.read_text(encoding="utf-8"),
+        **{name: _LAUNCHER_FILE.with_name(name).read_text(encoding="utf-8") for name in _SIBLINGS},
         "source/kernel.txt": source.text,
         **{f"source/{code.name}{code.readable[0]}": code.readable[1] for code in codes},
     }
@@ -303,6 +308,17 @@ def _load_text(point: LaunchPoint) -> str:
     readers = ", ".join(f"{code.name!r}: _{code.name}" for code in point.codes)
     names = [code.name for code in point.codes if not code.is_native]
     values = ", ".join(f"{name!r}: _{name}{SOURCE_VALUES}" for name in names)
-    listed = "".join(f"getattr({name}, 'shape', None), " for name in point.told_by)
-    shapes = f"lambda {', '.join(point.captured)}: ({listed})" if listed else "None"
-    return f"{point.name} = {LAUNCHER}.load(__file__, {{{readers}}}, {shapes}, {{{values}}})"
+    listed, told = ", ".join(point.captured), [f"{name}.shape" for name in point.told_by]
+    key = told[0] if len(told) == 1 else f"({', '.join(told)})"
+    given = f"{{{readers}}}, lambda {listed}: {key}, {{{values}}}"
+    return (
+        f"{point.name}_ready, {point.name}_first = {LAUNCHER}.load(__file__, {given})\n\n\n"
+        f"def {point.name}({listed}):\n"
+        f"    try:\n"
+        f"        _read, _code = {point.name}_ready[{key}]\n"
+        f"        if _read(_code.run, {listed}) is None:\n"
+        f"            return\n"
+        f"    except (LookupError, AttributeError, ValueError):\n"
+        f"        pass  # its first such call, or one that has to be told what is wrong\n"
+        f"    {point.name}_first({listed})"
+    )

@@ -24,6 +24,7 @@ from tilesmith.ir.types import INT32_LIMIT, TensorType, TileType
 
 REQUIRE, REQUIRE_TENSOR = "require", "require_tensor"
 _INDENT = "    "
+_COUNTS = ("size", "stride", "cdiv", "next_power_of_2")
 _PARTS_OF_COMPLEX = (F16, F32, F64)
 _MADE_FOR = "this module was made for"
 _REQUIRE = f'''
@@ -144,7 +145,7 @@ def launch_checks(
     }
     lines = [
         *(_tensor_check(source, kind) for source, kind in tensors.items()),
-        *_device_check([source for source in tensors if source in launched]),
+        *_device_check([source for source in tensors if source in launched and not artifact.llvm]),
         *_value_checks(_guards(trace, host.own, list(tensors)), host),
         *_size_checks(trace),
         *side_checks(artifact, REQUIRE),
@@ -321,11 +322,20 @@ def _condition(statement: str) -> str:
 
 
 def _tensor_condition(given: Sequence[ast.expr]) -> str:
-    tensor, dtype, sizes, strides = map(ast.unparse, given[1:5])
-    if "None" in sizes + strides:
+    name, dtype, sizes, strides = map(ast.unparse, given[1:5])
+    head = f"{name}.dtype is {dtype}"
+    if "None" not in sizes + strides:
+        return f"{head} and {name}.shape == {sizes} and {name}.stride() == {strides}"
+    counts, steps = ast.literal_eval(given[3]), ast.literal_eval(given[4])
+    # The stride of an axis of one element is anything, also in a tensor without gaps.
+    is_last_known = steps[-1] is None or (steps[-1], counts[-1]) == (1, None)
+    is_free = set(steps[:-1]) <= {None} and is_last_known
+    if not is_free or len(given) < 6:
         return ""
-    parts = f"{tensor}.shape == {sizes} and {tensor}.stride() == {strides}"
-    return f"{tensor}.dtype is {dtype} and {parts}"
+    # Runtime sizes of a tensor without gaps: its length says how far offsets reach.
+    each = [f"{name}.size({i}) {'> 1' if n is None else f'== {n}'}" for i, n in enumerate(counts)]
+    whole = f"{name}.is_contiguous() and {name}.numel() <= {ast.unparse(given[5])}"
+    return " and ".join([head, f"{name}.dim() == {len(each)}", *each, whole])
 
 
 def _value_condition(given: ast.expr, expected: ast.expr) -> str:
@@ -333,7 +343,7 @@ def _value_condition(given: ast.expr, expected: ast.expr) -> str:
     if isinstance(given, ast.Tuple) and wanted.endswith(f",) * {len(given.elts)}"):
         return " == ".join(map(ast.unparse, given.elts))
     if not isinstance(expected, ast.Constant):
-        return ""
+        return f"{text} == {wanted}" if _is_count(given) and _is_count(expected) else ""
     if expected.value is None or isinstance(expected.value, bool):
         return f"({text}) is {wanted}"
     kind = type(expected.value).__name__
@@ -341,5 +351,11 @@ def _value_condition(given: ast.expr, expected: ast.expr) -> str:
         return ""
     if isinstance(given, ast.Name):
         return f"type({text}) is {kind} and {text} == {wanted}"
-    is_number = isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mod)
-    return f"({text}) == {wanted}" if is_number else ""
+    return f"({text}) == {wanted}" if _is_count(given) else ""
+
+
+def _is_count(asked: ast.expr) -> bool:
+    """Whether an expression of checks is an integer, whatever it is asked of."""
+    if isinstance(asked, ast.Call):
+        return bool(asked.args) and ast.unparse(asked.func).rpartition(".")[2] in _COUNTS
+    return isinstance(asked, ast.BinOp) and isinstance(asked.op, ast.Mod)
