@@ -50,9 +50,9 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/diagnostics": (9, 1_700),
     "tilesmith/diagnostics/operators": (2, 68),
     "tilesmith/disk": (4, 296),
-    "tilesmith/dispatch": (6, 629),
+    "tilesmith/dispatch": (6, 632),
     "tilesmith/explore": (9, 1_477),
-    "tilesmith/export": (7, 1_260),
+    "tilesmith/export": (7, 1_265),
     "tilesmith/fleet": (9, 1_296),
     "tilesmith/frontend": (54, 12_550),
     "tilesmith/frontend/functions/generator": (2, 95),
@@ -105,13 +105,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 107_620,
-    "files in src": 649,
+    "lines in src": 107_950,
+    "files in src": 653,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 94,
+    "modules with one importer": 95,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -80,7 +80,8 @@ def runtime_check(sizes: str, strides: str) -> Any:
 RUNTIME = [
     torch.zeros(4, 8), torch.zeros(7, 8), torch.zeros(1, 8), torch.zeros(8, 4).T, torch.zeros(4, 9),
     torch.zeros(4, 16)[:, ::2], torch.zeros(8, 8)[::2], torch.zeros(5, 8).double(), torch.zeros(8),
-    torch.zeros(8, 8), torch.zeros(0, 8), torch.zeros(2, 4, 8), torch.zeros(4, 8).as_strided((4, 1), (1, 7)),
+    torch.zeros(8, 8), torch.zeros(0, 8), torch.zeros(2, 4, 8),
+    torch.zeros(4, 8).as_strided((4, 1), (1, 7)),
 ]  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 from typing_extensions import override
+
+from tilesmith.version import __version__
 
 COMMANDS = {
     "run": ("run_script", "Run a script, also one written for Helion."),
@@ -75,11 +76,7 @@ app = typer.Typer(
 def _show_version(is_wanted: bool) -> None:
     if not is_wanted:
         return
-    try:
-        number = version("tilesmith")
-    except PackageNotFoundError:
-        number = "that is not installed"
-    typer.echo(f"tilesmith {number}")
+    typer.echo(f"tilesmith {__version__}")
     raise typer.Exit
 
 

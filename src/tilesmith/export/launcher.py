@@ -106,52 +106,70 @@ def load(
 ) -> tuple[Ready, Callable[..., None]]:
     """A table of codes that have run, and a function of the values at a launch point that adds one.
 
-    The first code runs that was made for the values.
-
     Args:
         module_file: a file of the package.
         readers: those of the codes of this launch point, by their names.
         sizes: of the values, those that tell codes apart: the key of the table.
         sources: from the same values to what source takes, for codes that Triton could compile.
     """
-    folder = Path(module_file).parent
-    manifest = read_manifest(folder)
-    entries = [entry for entry in manifest["code"] if entry["name"] in readers]
-    pairs = [(readers[entry["name"]], make_code(folder, entry)) for entry in entries]
-    codes = [(entry["name"], entry["kind"], pair) for entry, pair in zip(entries, pairs)]
-    by_sizes: dict[Any, list[Any]] = {}
-    for code, entry in zip(codes, entries):
-        by_sizes.setdefault(_as_key(entry["shapes"]), []).append(code)
-    ready: Ready = {}
+    codes = Codes(Path(module_file).parent, readers, sizes, sources)
+    return codes.ready, codes.launch
 
-    def launch(*values: Any) -> None:
-        problems, elsewhere, kinds = (), (), ()
+
+class Codes:
+    """The codes of a launch point. The first runs that was made for the values of a call."""
+
+    def __init__(
+        self,
+        folder: Path,
+        readers: Mapping[str, Reader],
+        sizes: Callable[..., Any],
+        sources: Mapping[str, Reader],
+    ) -> None:
+        manifest = read_manifest(folder)
+        self._folder, self._kernel = folder, manifest["kernel"]
+        self._sizes, self._sources = sizes, sources
+        self.ready: Ready = {}
+        self._all: list[tuple[str, str, tuple[Reader, Any]]] = []
+        self._by_sizes: dict[Any, list[Any]] = {}
+        for entry in manifest["code"]:
+            if entry["name"] in readers:
+                pair = readers[entry["name"]], make_code(folder, entry)
+                self._all.append((entry["name"], entry["kind"], pair))
+                self._by_sizes.setdefault(_as_key(entry["shapes"]), []).append(self._all[-1])
+
+    def launch(self, *values: Any) -> None:
+        """Run the first that fits; ValueError has what each was made for."""
         try:
-            key = sizes(*values)
+            key = self._sizes(*values)
         except AttributeError:  # no tensor: each code says so
             key = None
-        for name, kind, pair in by_sizes.get(key, codes):
+        problems, elsewhere, kinds = list[str](), list[str](), set[str]()
+        for name, kind, pair in self._by_sizes.get(key, self._all):
             try:
                 problem = pair[0](pair[1].run, *values)
-                if problem is None:
-                    if kind not in kinds:  # else one that comes first may fit the next call
-                        ready[key] = pair
-                    return
-                elsewhere += (name,)
             except (ValueError, AttributeError) as error:
                 problem = str(error)
-            problems += (f"{name}: {problem}",)
-            kinds += (kind,)
-        for name in filter(sources.__contains__, elsewhere):
-            problem = _sibling("_from_source").run(
-                folder / "source" / f"{name}.py", sources[name](*values)
-            )
+            else:
+                elsewhere.append(name)
+            if problem is None:
+                # Where another of its kind was refused, that one may fit the next call.
+                self.ready |= {key: pair} if kind not in kinds else {}
+                return
+            problems.append(f"{name}: {problem}")
+            kinds.add(kind)
+        for name in filter(self._sources.__contains__, elsewhere):
+            problem = self._compile(name, values)
             if not problem:
                 return
-            problems += (f"{name}: {problem}",)
-        raise ValueError(f"{manifest['kernel']}: no code for this call\n  " + "\n  ".join(problems))
+            problems.append(f"{name}: {problem}")
+        listed = "\n  ".join(problems)
+        raise ValueError(f"{self._kernel}: no code for this call\n  {listed}")
 
-    return ready, launch
+    def _compile(self, name: str, values: tuple[Any, ...]) -> str:
+        """Run what was made for such a call and for another GPU from its source; or why not."""
+        given = self._sources[name](*values)
+        return _sibling("_from_source").run(self._folder / "source" / f"{name}.py", given)
 
 
 def _as_key(shapes: Sequence[Sequence[int]]) -> Any:

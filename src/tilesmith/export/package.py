@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -44,6 +43,7 @@ from tilesmith.jit.staging.module import staged_host
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import toolchain
 from tilesmith.targets import Target
+from tilesmith.version import __version__
 
 _LAUNCHER_FILE = Path(__file__).with_name("launcher.py")
 _SIBLINGS = ("_cpu.py", "_from_source.py")
@@ -259,7 +259,7 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
         "format": FORMAT,
         "kernel": kernel.name,
         "from": Path(str(source.file)).name,
-        "tilesmith": _version(),
+        "tilesmith": __version__,
         "toolchain": dict(toolchain()),
         "code": entries,
         "files": {name: sha256(content).hexdigest() for name, content in sorted(files.items())},
@@ -268,15 +268,8 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
     return {**files, MANIFEST: (json.dumps(manifest, indent=2) + "\n").encode()}
 
 
-def _version() -> str:
-    try:
-        return version("tilesmith")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def _about(kernel: Kernel[..., Any]) -> str:
-    return f"{kernel.name}, exported by tilesmith {_version()}; {MANIFEST} says for what."
+    return f"{kernel.name}, exported by tilesmith {__version__}; {MANIFEST} says for what."
 
 
 def _module_text(kernel: Kernel[..., Any], points: _Points) -> str:

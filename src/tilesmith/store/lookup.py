@@ -34,6 +34,7 @@ from tilesmith.settings import Settings
 from tilesmith.store.config_text import SearchLog, config_text, stored_text
 from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.winners import Winner, Winners
+from tilesmith.version import __version__
 
 CODE_SETTINGS = (
     "backend", "num_threads", "static_shapes", "index_dtype", "dot_precision", "fast_math",
@@ -108,7 +109,7 @@ def installed_versions(packages: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
+            found[package] = __version__ if package == "tilesmith" else version(package)
     return found
 
 
