@@ -22,6 +22,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,7 @@ SHOWN = ("torch", "triton", "llvmlite", "numpy")
 ALONE = ("env", "-u", "PYTHONPATH")
 """Before a command: it finds what is installed, not this checkout."""
 COMMAND = re.compile(r"^tilesmith .*$", re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,21 @@ def readme_commands() -> list[str]:
     return COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))
 
 
+def readme_program() -> str:
+    """The Python of the README, one block after the other, as a reader would paste it."""
+    return "\n".join(BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+
+
+def run_program(python: Path, folder: Path) -> str:
+    """Whether the README's Python works; what it says if not."""
+    path = folder / "readme.py"  # a kernel's source is read from its file
+    path.write_text(readme_program(), encoding="utf-8")
+    words = [*ALONE, f"TILESMITH_CACHE_DIR={folder / 'cache'}", str(python), str(path)]
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    problem = "" if not ended.returncode else f": {ended.stderr.strip()[-500:]}"
+    return f"{'ok    ' if not ended.returncode else 'FAILED'} the README's Python{problem}"
+
+
 def run_commands(python: Path, commands: Sequence[str], folder: Path) -> Iterator[str]:
     """For each command whether it worked; what it says if not."""
     settings = [*ALONE, f"TILESMITH_CACHE_DIR={folder / 'cache'}"]
@@ -151,7 +168,8 @@ def try_combination(combination: Combination, folder: Path, jobs: int) -> bool:
         print(f"{combination.name}: {describe(python)}", flush=True)
         found = [run_tests(python, sdist, places[1], jobs)]
         print(found[0], flush=True)
-        for line in run_commands(python, readme_commands(), places[2]):
+        tried = run_commands(python, readme_commands(), places[2])
+        for line in chain([run_program(python, places[2])], tried):
             print(line, flush=True)
             found.append(line)
     return not any("FAILED" in text or "ERROR" in text or "failed" in text for text in found)
