@@ -100,6 +100,12 @@ def test_names_of_the_last_release_are_there_or_have_warned() -> None:
     assert found == []
 
 
+def test_the_changelog_begins_with_this_version() -> None:
+    text = (LISTING.parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = next(line for line in text.splitlines() if line.startswith("## "))
+    assert heading.split()[1] == __version__
+
+
 def test_a_promise_that_is_broken_is_named() -> None:
     released, public = ["t.kept", "t.gone", "t.leaving"], ["t.kept", "t.leaving"]
     expected = ["t.gone is gone without a warning before"]
