@@ -94,9 +94,7 @@ def listed(path: Path) -> list[str]:
 
 
 def test_names_of_the_last_release_are_there_or_have_warned() -> None:
-    found = find_broken_promises(
-        listed(RELEASED), listed(LISTING), listed(DEPRECATED), __version__
-    )
+    found = find_broken_promises(listed(RELEASED), listed(LISTING), listed(DEPRECATED), __version__)
     assert found == []
 
 
