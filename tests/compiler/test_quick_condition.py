@@ -107,6 +107,13 @@ def test_of_runtime_sizes_it_says_no_more_than_the_checks(
         eval(check, scope)  # raises nothing
 
 
+@pytest.mark.parametrize("strides", ["(None, 1)", "(1, None)"])
+def test_a_tensor_of_another_rank_is_refused_before_its_sizes_are_asked_for(strides: str) -> None:
+    check = runtime_check("(None, None)", strides)
+    with pytest.raises(ValueError, match=r"this module was made for x: torch\.float32"):
+        check(torch.zeros(8), torch.zeros(8))
+
+
 def test_a_call_with_runtime_sizes_that_fits_is_checked_by_the_condition_alone() -> None:
     def fail(*_: Any) -> None:
         raise AssertionError
