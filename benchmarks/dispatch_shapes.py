@@ -1,10 +1,12 @@
 """A few configs for many shapes of products and attention on a GPU, as `tilesmith dispatch` does.
 
     python -m benchmarks.dispatch_shapes -o folder [--only matmul] [--budget 1.4] [--limit 220]
+    python -m benchmarks.dispatch_shapes --every 10 --shrink 16   # on a CPU, to try it
 
 Thirty shapes each: layers of language models and square products, prefill and decode lengths. Some
 shapes are searched longer first: what they compile serves the others, whose sizes are arguments.
-The report of each kernel and its decision file are written as soon as they are known.
+The report of each kernel and its decision file are written as soon as they are known. What was
+measured stays in the cache: a run that was cut off goes on where it was.
 """
 
 from __future__ import annotations
@@ -44,6 +46,15 @@ ATTENTIONS = [
 LONGER = ((2, 12, 28), (3, 9, 26))
 """Positions that are searched first, of products and of attention."""
 LONGER_FACTOR = 6.0
+STARTING_S = 10.0
+"""More for the first search, whose processes start and import torch."""
+LEAST = 16
+"""A side that is shrunk stays as long, unless it was shorter."""
+
+
+def shrunk(shape: tuple[int, ...], factor: int) -> tuple[int, ...]:
+    """A shape with shorter sides; what is 128 stays, so heads keep their depth."""
+    return tuple(n if n <= 128 else max(LEAST, n // factor) for n in shape)
 
 
 def products(shapes: Sequence[tuple[int, ...]]) -> list[tuple[Any, ...]]:
@@ -69,13 +80,14 @@ CASES = {
 def run(name: str, given: argparse.Namespace, end: float) -> None:
     """Tune one kernel for all its shapes and write what was found."""
     kernel, make, shapes, longer = CASES[name]
-    shapes = shapes[:: given.every]
+    shapes = [shrunk(shape, given.shrink) for shape in shapes[:: given.every]]
     arg_sets = make(shapes)
     started = time.monotonic()
-    for place in [p for p in longer if p < len(arg_sets)] or [0]:
+    places = [p for p in longer if p < len(arg_sets)] or [0]
+    for number, place in enumerate(places):
         args = kernel.definition.arguments.complete(arg_sets[place])
-        request = TuneRequest(True, LONGER_FACTOR * given.budget)
-        Autotuner().tune(kernel.bind(args), args, request)
+        seconds = LONGER_FACTOR * given.budget + (STARTING_S if number == 0 else 0.0)
+        Autotuner().tune(kernel.bind(args), args, TuneRequest(True, seconds))
     left = (end - time.monotonic()) / (2.4 * len(arg_sets))
     goal = Goal(0.03, 8, max(1.0, min(given.budget, left)), given.pool)
     print(f"{name}: {len(arg_sets)} shapes, {goal.budget_s:.2f} s each twice", flush=True)
@@ -96,6 +108,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=220.0, help="seconds in all")
     parser.add_argument("--pool", type=int, default=24, help="configs measured on all shapes")
     parser.add_argument("--every", type=int, default=1, help="take each so many-th shape only")
+    parser.add_argument("--shrink", type=int, default=1, help="divide long sides")
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
     start, names = time.monotonic(), given.only or list(CASES)

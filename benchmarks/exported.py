@@ -3,7 +3,8 @@
 ``python -m benchmarks.exported FOLDER`` exports seven kernels for this device, runs them in a
 process where importing tilesmith, Triton and llvmlite fails, and prints one line for each.
 ``--made`` is a folder of packages that were exported elsewhere (``--only-export --target cuda:90``
-on a machine without a GPU, with another compiler); they run as well.
+on a machine without a GPU, with another compiler); they run as well. ``--small`` leaves out the
+large arguments, to try it on a CPU.
 """
 
 from __future__ import annotations
@@ -123,10 +124,13 @@ CASES = {
 """The last but two has several launches, the last one programs that wait for each other."""
 
 
+IS_SMALL = "--small" in sys.argv
+
+
 def samples(case: Case) -> list[tuple[Any, ...]]:
     """The same values in every process."""
     torch.manual_seed(0)
-    return [case.make(*case.large), case.make(*case.small)]
+    return [case.make(*(case.small if IS_SMALL else case.large)), case.make(*case.small)]
 
 
 def package_of(name: str) -> str:
@@ -170,7 +174,9 @@ def in_process(case: Case, manifest: dict[str, Any], device: str) -> tuple[list[
     for position, args in enumerate(samples(case)):
         placed = on(device, args)
         if case.kernel.staged is None:
-            config = tilesmith.Config.from_dict(manifest["code"][position]["config"])
+            config = tilesmith.Config.from_dict(
+                manifest["code"][min(position, len(manifest["code"]) - 1)]["config"]
+            )
             case.kernel.bind(placed).set_config(config)
         results.append([x.cpu() for x in tensors(case.kernel(*placed))])
     small = on(device, samples(case)[1])
@@ -228,6 +234,7 @@ def main() -> None:
     parser.add_argument("--made", type=Path, help="packages that were exported elsewhere")
     parser.add_argument("--target", help="instead of this machine's device")
     parser.add_argument("--only-export", action="store_true")
+    parser.add_argument("--small", action="store_true", help="small arguments only")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     here = str(target_of(torch.device(device))) if device == "cuda" else "cpu"

@@ -5,8 +5,8 @@ below ``build/versions`` in which it is installed. There the tests of the distri
 copy of them: conformance and examples), then every ``tilesmith`` command of the README, in an empty
 folder. Environments take gigabytes; one that exists is used again.
 
-``--python 3.12 --torch 2.11.0`` tries another combination. Interpreters are those on the path and
-those of pyenv.
+``--python 3.12 --torch 2.11.0`` tries another combination, ``--folder`` keeps environments
+elsewhere. Interpreters are those on the path and those of pyenv.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +33,7 @@ SHOWN = ("torch", "triton", "llvmlite", "numpy")
 ALONE = ("env", "-u", "PYTHONPATH")
 """Before a command: it finds what is installed, not this checkout."""
 COMMAND = re.compile(r"^tilesmith .*$", re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,8 @@ def make_sdist(folder: Path) -> Path:
     return made
 
 
-def prepare(combination: Combination, python: Path, sdist: Path) -> Path:
-    """The interpreter of an environment with the distribution in it."""
-    home = WORK / combination.name
+def prepare(home: Path, combination: Combination, python: Path, sdist: Path) -> Path:
+    """The interpreter of an environment in ``home`` with the distribution in it."""
     inside = home / "bin" / "python"
     if not inside.exists():
         subprocess.run([str(python), "-m", "venv", str(home)], check=True)
@@ -126,6 +127,21 @@ def readme_commands() -> list[str]:
     return COMMAND.findall((ROOT / "README.md").read_text(encoding="utf-8"))
 
 
+def readme_program() -> str:
+    """The Python of the README, one block after the other, as a reader would paste it."""
+    return "\n".join(BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+
+
+def run_program(python: Path, folder: Path) -> str:
+    """Whether the README's Python works; what it says if not."""
+    path = folder / "readme.py"  # a kernel's source is read from its file
+    path.write_text(readme_program(), encoding="utf-8")
+    words = [*ALONE, f"TILESMITH_CACHE_DIR={folder / 'cache'}", str(python), str(path)]
+    ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    problem = "" if not ended.returncode else f": {ended.stderr.strip()[-500:]}"
+    return f"{'ok    ' if not ended.returncode else 'FAILED'} the README's Python{problem}"
+
+
 def run_commands(python: Path, commands: Sequence[str], folder: Path) -> Iterator[str]:
     """For each command whether it worked; what it says if not."""
     settings = [*ALONE, f"TILESMITH_CACHE_DIR={folder / 'cache'}"]
@@ -136,7 +152,7 @@ def run_commands(python: Path, commands: Sequence[str], folder: Path) -> Iterato
         yield f"{'ok    ' if not ended.returncode else 'FAILED'} {command}{problem}"
 
 
-def try_combination(combination: Combination, jobs: int) -> bool:
+def try_combination(combination: Combination, folder: Path, jobs: int) -> bool:
     """Print what works with one combination; whether all does."""
     known = interpreters()
     version = combination.python or max(known, key=_number)
@@ -148,11 +164,12 @@ def try_combination(combination: Combination, jobs: int) -> bool:
         for place in places:
             place.mkdir()
         sdist = make_sdist(places[0])
-        python = prepare(combination, known[version], sdist)
+        python = prepare(folder / combination.name, combination, known[version], sdist)
         print(f"{combination.name}: {describe(python)}", flush=True)
         found = [run_tests(python, sdist, places[1], jobs)]
         print(found[0], flush=True)
-        for line in run_commands(python, readme_commands(), places[2]):
+        tried = run_commands(python, readme_commands(), places[2])
+        for line in chain([run_program(python, places[2])], tried):
             print(line, flush=True)
             found.append(line)
     return not any("FAILED" in text or "ERROR" in text or "failed" in text for text in found)
@@ -164,13 +181,14 @@ def main() -> None:
     parser.add_argument("--python", default="", help="a version, such as 3.12")
     parser.add_argument("--torch", default="", help="a version, such as 2.11.0")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=WORK, help="where environments are kept")
     given = parser.parse_args()
     chosen = COMBINATIONS
     if given.python or given.torch:
         pins = (f"torch=={given.torch}",) if given.torch else ()
         name = f"python{given.python}-torch{given.torch}"
         chosen = (Combination(name, given.python, pins),)
-    results = [try_combination(combination, given.jobs) for combination in chosen]
+    results = [try_combination(each, given.folder, given.jobs) for each in chosen]
     sys.exit(0 if all(results) else 1)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from tilesmith.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 

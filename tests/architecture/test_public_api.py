@@ -7,10 +7,11 @@ in the changelog. ``--update-golden`` rewrites it.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from tilesmith.version import __version__
 
 LISTING = Path(__file__).with_name("public_api.txt")
 MODULES = (
@@ -93,10 +94,14 @@ def listed(path: Path) -> list[str]:
 
 
 def test_names_of_the_last_release_are_there_or_have_warned() -> None:
-    found = find_broken_promises(
-        listed(RELEASED), listed(LISTING), listed(DEPRECATED), version("tilesmith")
-    )
+    found = find_broken_promises(listed(RELEASED), listed(LISTING), listed(DEPRECATED), __version__)
     assert found == []
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    text = (LISTING.parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = next(line for line in text.splitlines() if line.startswith("## "))
+    assert heading.split()[1] == __version__
 
 
 def test_a_promise_that_is_broken_is_named() -> None:
@@ -118,7 +123,7 @@ def test_a_promise_that_is_broken_is_named() -> None:
 
 def test_names_that_leave_warn() -> None:
     for name, warns, _ in map(str.split, listed(DEPRECATED)):
-        if name in listed(LISTING) and number(warns) <= number(version("tilesmith")):
+        if name in listed(LISTING) and number(warns) <= number(__version__):
             module, _, last = name.rpartition(".")
             with pytest.warns(DeprecationWarning, match=last):
                 getattr(importlib.import_module(module), last)

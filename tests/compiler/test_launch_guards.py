@@ -108,6 +108,28 @@ def test_offsets_beyond_31_bits_are_refused(load: Callable[..., Any]) -> None:
         host(wide, 5)
 
 
+@helion.kernel(static_shapes=False)
+def shifted_tiles(x, n: int):
+    out = torch.empty_like(x)
+    for t, u in hl.tile(x.size()):
+        out[t, u] = x[t, u] + n
+    return out
+
+
+@pytest.mark.parametrize(("block", "most"), [(1, 65_535), (2, 131_070)])
+def test_more_programs_than_a_launch_axis_has_are_refused(
+    load: Callable[..., Any], block: int, most: int
+) -> None:
+    """The driver refused such a launch with "invalid argument"."""
+    wide = {"block_sizes": [block, 64], "pid_type": "xyz", "loop_orders": [[1, 0]]}
+    host = load(shifted_tiles, X, 5, **wide)
+    assert host(torch.empty(most, 3, device="meta"), 5).shape == (most, 3)
+    with pytest.raises(ValueError, match=r"at most 65535 programs along launch axis 1"):
+        host(torch.empty(most + 1, 3, device="meta"), 5)
+    # Along the first axis there may be more.
+    assert host(torch.empty(3, 1 << 23, device="meta"), 5) is not None
+
+
 def test_tensors_must_be_on_one_device(load: Callable[..., Any]) -> None:
     @helion.kernel
     def added(x, y):

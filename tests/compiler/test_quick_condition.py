@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from tilesmith.compiler.launch_guards.checks import _REQUIRE, _STATIC_TENSOR, guarded_lines
+from tilesmith.compiler.launch_guards.checks import (
+    _REQUIRE,
+    _STATIC_TENSOR,
+    _TENSOR,
+    guarded_lines,
+)
 
 STATEMENTS = (
     "require_tensor('x', x, torch.float32, (4, 8), (8, 1))",
@@ -59,3 +64,62 @@ def test_checks_of_a_call_that_fits_are_not_called() -> None:
     # A float is asked for by its own check: 0.0 and -0.0 are equal.
     assert [line for line in lines if line.startswith("require")] == [STATEMENTS[-1]]
     make_check(is_slow=False)(**{**GOOD, "n": 7})  # only the slow checks have an opinion
+
+
+def runtime_check(sizes: str, strides: str) -> Any:
+    checks = [
+        f"require_tensor('x', x, torch.float32, {sizes}, {strides}, 60)",
+        "require('x.size(1)', x.size(1), y.size(0))",
+    ]
+    body = "\n".join(f"    {line}" for line in guarded_lines(checks))
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"{_REQUIRE}\n{_TENSOR}\ndef check(x, y):\n{body}\n", scope)
+    return scope["check"]
+
+
+RUNTIME = [
+    torch.zeros(4, 8), torch.zeros(7, 8), torch.zeros(1, 8), torch.zeros(8, 4).T, torch.zeros(4, 9),
+    torch.zeros(4, 16)[:, ::2], torch.zeros(8, 8)[::2], torch.zeros(5, 8).double(), torch.zeros(8),
+    torch.zeros(8, 8), torch.zeros(0, 8), torch.zeros(2, 4, 8),
+    torch.zeros(4, 8).as_strided((4, 1), (1, 7)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides"),
+    [
+        ("(None, None)", "(None, 1)"), ("(None, 8)", "(None, 1)"), ("(4, 8)", "(None, None)"),
+        ("(None, 1)", "(None, 1)"), ("(4, None)", "(8, 1)"), ("(None, None)", "(1, None)"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("x", RUNTIME, ids=lambda x: f"{tuple(x.shape)} {x.stride()}")
+def test_of_runtime_sizes_it_says_no_more_than_the_checks(
+    x: torch.Tensor, sizes: str, strides: str
+) -> None:
+    check = f"require_tensor('x', x, torch.float32, {sizes}, {strides}, 60)"
+    text = "\n".join(guarded_lines([check]))
+    if not text.startswith("if not ("):
+        return  # each call asks the check itself
+    condition = text.partition("if not (")[2].partition("\n):")[0]
+    scope: dict[str, Any] = {"torch": torch, "x": x}
+    exec(_TENSOR, scope)
+    if eval(f"({condition})", scope):
+        eval(check, scope)  # raises nothing
+
+
+@pytest.mark.parametrize("strides", ["(None, 1)", "(1, None)"])
+def test_a_tensor_of_another_rank_is_refused_before_its_sizes_are_asked_for(strides: str) -> None:
+    check = runtime_check("(None, None)", strides)
+    with pytest.raises(ValueError, match=r"this module was made for x: torch\.float32"):
+        check(torch.zeros(8), torch.zeros(8))
+
+
+def test_a_call_with_runtime_sizes_that_fits_is_checked_by_the_condition_alone() -> None:
+    def fail(*_: Any) -> None:
+        raise AssertionError
+
+    check = runtime_check("(None, None)", "(None, 1)")
+    check.__globals__["require_tensor"] = check.__globals__["require"] = fail
+    check(torch.zeros(4, 8), torch.zeros(8))
+    with pytest.raises(AssertionError):
+        check(torch.zeros(4, 8), torch.zeros(7))

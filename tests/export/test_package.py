@@ -27,9 +27,11 @@ from examples.softmax import softmax
 from tests.examples.cases import EXAMPLES
 from tests.warm_python import warm_python
 from tilesmith.experimental import export_package
-from tilesmith.export import binaries, launcher
+from tilesmith.export import _cpu, binaries, launcher
 from tilesmith.export.launcher import PackageError
 from tilesmith.numerics.compare import check_against
+from tilesmith.store.lookup import make_key, winner_key
+from tilesmith.store.winners import Winner, Winners
 
 CASES = {case.name: case for case in EXAMPLES}
 GALLERY = (
@@ -163,6 +165,19 @@ def test_the_manifest_says_what_was_made(made: Path) -> None:
     assert {"torch", "triton", "llvmlite"} <= manifest["toolchain"].keys()
 
 
+def test_the_manifest_has_the_time_of_a_config_that_a_search_found(tmp_path: Path) -> None:
+    kernel = helion.kernel(softmax.fn, cache_dir=str(tmp_path / "cache"))
+    bound, config = kernel.bind((X,)), helion.Config(block_sizes=[2])
+    key = winner_key(make_key(bound, (X,)), (), {}, False)
+    Winners(tmp_path / "cache").add([Winner(key, bound.config_spec.normalize(config), 0.25)])
+    (found,) = launcher.read_manifest(export_package(kernel, [(X,)], tmp_path / "p"))["code"]
+    assert found["config_from"] == "found by a search"
+    assert (found["measured_ms"], found["measured_on"]) == (0.25, key.device)
+    assert found["config"]["block_sizes"] == [2]
+    given = export_package(kernel, [(X,)], tmp_path / "given", config=config)
+    assert launcher.read_manifest(given)["code"][0]["measured_ms"] is None
+
+
 @pytest.mark.parametrize("name", ["softmax.py", "_launcher.py", "binaries"])
 def test_changed_files_are_refused(copy: Path, name: str) -> None:
     path = copy / name
@@ -199,10 +214,10 @@ def test_a_manifest_that_is_no_json_is_refused(copy: Path) -> None:
 
 def test_code_for_another_cpu_is_not_run() -> None:
     here = f"{sys.platform} {__import__('platform').machine()}"
-    assert launcher.cpu_problem(here, []) is None
-    assert "made for plan9 mips" in str(launcher.cpu_problem("plan9 mips", []))
-    if launcher.cpu_features():
-        assert "lacks avx9000" in str(launcher.cpu_problem(here, ["avx9000"]))
+    assert _cpu.cpu_problem(here, []) is None
+    assert "made for plan9 mips" in str(_cpu.cpu_problem("plan9 mips", []))
+    if _cpu.cpu_features():
+        assert "lacks avx9000" in str(_cpu.cpu_problem(here, ["avx9000"]))
 
 
 def test_parameters_lie_where_the_abi_puts_them() -> None:
@@ -276,16 +291,16 @@ def test_the_driver_is_given_grid_threads_and_addresses(
     driver = gpu(entry["layout"])
     values = (4096, 8192, *[0] * (len(entry["layout"]) - 2))
     code = launcher.GpuCode(made, entry)
-    assert code.run(values, (), (6, 1, 1), 0) is None
+    assert code.run(values, (6, 1, 1), 0) is None
     first, again = driver.launches
     assert first == again
     *sizes, handed = again
     assert sizes == [6, 1, 1, entry["threads"], 1, 1, entry["shared_bytes"]]
     assert handed[:2] == [4096, 8192]
     assert not any(handed[2:])
-    assert "does not fit" in str(code.run((-1, *values[1:]), (), (6, 1, 1), 0))
+    assert "does not fit" in str(code.run((-1, *values[1:]), (6, 1, 1), 0))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    other = launcher.GpuCode(made, entry).run(values, (), (6, 1, 1), 0)
+    other = launcher.GpuCode(made, entry).run(values, (6, 1, 1), 0)
     assert other == "made for sm_90, this GPU is sm_80"
 
 
@@ -311,10 +326,9 @@ def test_descriptors_are_written_by_the_driver(
     x.get_device = lambda: 0  # type: ignore[method-assign]
     reader = module["_cuda_90_0"]
     scope = {**module, "require": lambda *_: None}
-    values, *rest = FunctionType(reader.__code__, scope)(x, x)
     code = launcher.GpuCode(folder, entry)
     for _ in range(3):
-        assert code.run(values, *rest) is None
+        assert FunctionType(reader.__code__, scope)(code.run, x, x) is None
     address, fp32, swizzle_128, promoted = x.data_ptr(), 7, 3, 2
     form = [96, 64], [96 * 4, 0], [32, 16], [1, 1], 0, swizzle_128, promoted, 0
     assert driver.described == [(fp32, 2, mock.ANY, *form)] * 2  # once for each tensor
@@ -337,7 +351,7 @@ def test_hip_code_is_packed_as_its_assembly_says(
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
     values = (16, 32, 6, 10, 10, 3, 10, 2.0, *[0] * (len(entry["layout"]) - 8))
-    assert launcher.GpuCode(folder, entry).run(values, (), (6, 1, 1), 0) is None
+    assert launcher.GpuCode(folder, entry).run(values, (6, 1, 1), 0) is None
     bits = struct.unpack("i", struct.pack("f", 2.0))[0]
     assert driver.launches[-1][-1][:8] == [16, 32, 6, 10, 10, 3, 10, bits]
 

@@ -1,4 +1,4 @@
-"""A search on a real Ray cluster of several nodes on this machine, one of which is killed.
+"""A search on a real Ray cluster of several nodes here, of which a node or a worker is killed.
 
 Run as a program: Ray's own threads, files and warnings stay out of the test process. Prints JSON.
 """
@@ -6,9 +6,14 @@ Run as a program: Ray's own threads, files and warnings stay out of the test pro
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +35,35 @@ def journal_lines(folder: Path) -> list[str]:
     return [line for path in find_journals(folder) for line in path.read_text().splitlines()]
 
 
-def kill_when_it_has_measured(cluster: Any, node: Any, folder: Path, seen: dict[str, Any]) -> None:
+def kill_when_it_has_measured(kill: Callable[[], None], folder: Path, seen: dict[str, Any]) -> None:
     while len(journal_lines(folder)) < seen["wanted"]:
         time.sleep(0.05)
     seen["before"] = journal_lines(folder)
-    cluster.remove_node(node, allow_graceful=False)
+    kill()
+
+
+def parent_of(pid: int) -> int:
+    """Of a process, by what the system says; 0: there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def is_ours(pid: int) -> bool:
+    while pid > 1 and pid != os.getpid():
+        pid = parent_of(pid)
+    return pid == os.getpid()
+
+
+def kill_a_worker() -> None:
+    """End the process of one timing worker of this cluster. Its node lives."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_text().startswith("ray::TimingWorker") and is_ours(int(path.parent.name)):
+                os.kill(int(path.parent.name), signal.SIGKILL)
+                return
+    raise AssertionError("there is no worker")
 
 
 def main() -> None:
@@ -44,7 +73,8 @@ def main() -> None:
     nodes = [cluster.add_node(**NODE, **TIMER)]
     seen: dict[str, Any] = {"wanted": wanted, "before": []}
     if wanted:
-        arguments = (cluster, nodes[-1], folder, seen)
+        end_node = partial(cluster.remove_node, nodes[-1], allow_graceful=False)
+        arguments = (end_node if sys.argv[4] == "node" else kill_a_worker, folder, seen)
         threading.Thread(target=kill_when_it_has_measured, args=arguments, daemon=True).start()
     jobs = [(softmax, (torch.randn(32, 96),))]
     request = TuneRequest(True, budget_s, {"cache_dir": str(folder)})

@@ -32,8 +32,8 @@ def make_environment() -> dict[str, str]:
     return environment
 
 
-def run_program(folder: Path, budget_s: float, kill_after: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", PROGRAM, str(folder), str(budget_s), str(kill_after)]
+def run_program(folder: Path, budget_s: float, kill_after: int, what: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", PROGRAM, str(folder), str(budget_s), str(kill_after), what]
     environment = make_environment()
     ended = subprocess.run(
         command,
@@ -48,8 +48,9 @@ def run_program(folder: Path, budget_s: float, kill_after: int) -> dict[str, Any
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-def test_a_search_outlives_a_node_that_is_killed(tmp_path: Path) -> None:
-    found = run_program(tmp_path, 10.0, kill_after=2)
+@pytest.mark.parametrize("what", ["node", "worker"])
+def test_a_search_outlives_what_is_killed(tmp_path: Path, what: str) -> None:
+    found = run_program(tmp_path, 10.0, kill_after=2, what=what)
     assert found["ms"] < 1e3
     assert found["before"] >= 2
     assert found["kept"]  # every line that was written before is still there

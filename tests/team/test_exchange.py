@@ -309,6 +309,21 @@ def test_a_full_store_says_what_was_written(tmp_path: Path) -> None:
     assert (done.winners, done.known, done.measurements) == (1, 1, 2)
 
 
+def test_what_is_there_takes_no_room_again_and_all_journals_count(tmp_path: Path) -> None:
+    """A store that was just full refused what it had; journals were counted one by one."""
+    shared = SharedFolder(str(tmp_path / "shared"))
+    for number in range(3):
+        remember(tmp_path, CONFIG, 0.5, key(kernel=f"softmax{number}"))
+    push(tmp_path, shared, None)
+    held = sum(entry.nbytes for entry in shared.all_entries())
+    again = push(tmp_path, shared, None, limit=held)
+    assert (again.winners, again.known) == (0, 3)
+    other = SharedFolder(str(tmp_path / "other"))
+    with pytest.raises(TeamCacheError, match="is full") as caught:
+        push(tmp_path, other, None, limit=held - 1)
+    assert "3 winners and 2 measurements were written before" in str(caught.value)
+
+
 def test_a_disk_without_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedFolder(str(tmp_path / "shared"))
     remember(tmp_path, CONFIG, 0.5)

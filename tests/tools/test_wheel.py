@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from email.parser import Parser
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tilesmith.version import __version__
 from tools.release import build_twice, make_sbom
-from tools.versions import make_sdist
+from tools.versions import make_sdist, readme_commands, run_commands, run_program
 
 ROOT = Path(__file__).parents[2]
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -23,8 +25,8 @@ pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Unpacked. Built from a copy: building writes beside the source."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: building writes beside the source."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -35,10 +37,52 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ["--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", str(folder)]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True)
     (made,) = folder.glob("*.whl")
-    unpacked = folder / "unpacked"
-    with zipfile.ZipFile(made) as archive:
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    """Unpacked."""
+    unpacked = built.parent / "unpacked"
+    with zipfile.ZipFile(built) as archive:
         archive.extractall(unpacked)
     return unpacked
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path) -> Path:
+    """The interpreter of a new environment, outside of the checkout, with the wheel in it.
+
+    Nothing is downloaded: what the wheel needs is found where this process finds it. The checkout
+    is not: files of that folder that lead there are not read.
+    """
+    home = built.parent / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    python = home / "bin" / "python"
+    install = ["install", "--no-deps", "--no-index", "--quiet", str(built)]
+    subprocess.run([sys.executable, "-m", "pip", "--python", str(python), *install], check=True)
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def test_it_is_the_wheel_that_is_installed(installed: Path, tmp_path: Path) -> None:
+    asked = "import tilesmith; print(tilesmith.__file__, tilesmith.__version__)"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [str(installed), "-c", asked]
+    found = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True).split()
+    assert Path(found[0]).is_relative_to(installed.parents[1])
+    assert found[1] == __version__
+
+
+def test_every_command_of_the_readme_works_in_a_new_environment(
+    installed: Path, tmp_path: Path
+) -> None:
+    # On a busy machine fifteen seconds may pass before a first candidate is measured.
+    commands = [command.replace("--budget 15", "--budget 90") for command in readme_commands()]
+    assert len(commands) > 6
+    lines = [run_program(installed, tmp_path), *run_commands(installed, commands, tmp_path)]
+    assert not [line for line in lines if line.startswith("FAILED")]
 
 
 def test_it_takes_no_names_of_others(wheel: Path) -> None:
@@ -52,6 +96,7 @@ def test_its_requirements_can_be_met(wheel: Path) -> None:
     assert required is not None
     # torch 2.9 pins Triton 3.5, 2.10 takes 3.6.
     assert "torch>=2.10" in required
+    assert Parser().parsestr(metadata.read_text())["Version"] == __version__
 
 
 @pytest.mark.parametrize(

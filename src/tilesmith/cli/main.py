@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from typing_extensions import override
 
 from tilesmith.cli.json_option.words import OPTION, with_place
 from tilesmith.diagnostics.files.problems import FILE_ERRORS, file_problem
+from tilesmith.version import __version__
 
 COMMANDS = {
     "run": ("run_script", "Run a script, also one written for Helion."),
@@ -92,11 +92,7 @@ app = typer.Typer(
 def _show_version(is_wanted: bool) -> None:
     if not is_wanted:
         return
-    try:
-        number = version("tilesmith")
-    except PackageNotFoundError:
-        number = "that is not installed"
-    typer.echo(f"tilesmith {number}")
+    typer.echo(f"tilesmith {__version__}")
     raise typer.Exit
 
 

@@ -126,7 +126,8 @@ def with_host_function(
     """
     blocks = config.get("block_sizes", [])
     registered = tuple(blocks[block.slot] for block in trace.session.registered)
-    key = (id(trace), registered, artifact.parameters, artifact.descriptions)
+    sides = artifact.grid[1:]
+    key = (id(trace), registered, artifact.parameters, artifact.descriptions, sides)
     part = memo.get(key)
     if part is None:
         part = memo[key] = _host_part(artifact, kernel, trace, config)

@@ -160,9 +160,11 @@ def tune_shapes(
         for bound, args, found in zip(bounds, complete, searched)
     ]
     names = [describe_arguments(kernel.definition.parameters, args) for args in complete]
-    kept = [position for position, row in enumerate(rows) if min(row) < inf]
+    kept = [position for position, row in enumerate(rows) if min(row, default=inf) < inf]
     if not kept:
-        raise errors.AutotuneError(function=kernel.name, problem="no config runs on any shape")
+        problem = "no config was measured on any shape"
+        fix = "allow each search more time: a larger budget"
+        raise errors.AutotuneError(function=kernel.name, problem=problem, fix=fix)
     own = [min((o.time_ms for o in found), default=inf) for found in searched]
     timings = Timings(
         tuple(names[i] for i in kept),

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from typing_extensions import override
 
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.compiler.earlier_launches.join import in_one_launch
@@ -18,16 +15,21 @@ from tilesmith.compiler.launch_guards.checks import (
     guarded_lines,
     launch_checks,
 )
+from tilesmith.compiler.launch_guards.launch_sizes import inlined
 from tilesmith.compiler.module_source import default_functions, literal
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import Binary, build, cannot
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.runtime.device import resolve_target
 from tilesmith.schedule.config import Config
-from tilesmith.store.lookup import describe_arguments, find_stored_config
+from tilesmith.store.lookup import describe_arguments, find_stored_config, stored_winner
 from tilesmith.targets import Target
 
 LAUNCHER = "_launcher"
+SOURCE_VALUES = "_values"
+"""How the name of a function ends that gives the arguments of a source's ``launch``."""
+FOUND = "found by a search"
+"""Where a config comes from that has a time."""
 _ALIGNED = 16
 """Bytes. Code for a GPU is compiled for tensors that start at a multiple."""
 
@@ -44,7 +46,7 @@ class Code:
     name: str
     binary: Binary
     reader: str
-    """The function's text."""
+    """The function's text. For a GPU followed by one that gives the values as source takes them."""
     checks: LaunchChecks
     readable: tuple[str, str]
     """A file for readers: how its name ends, and its text."""
@@ -52,6 +54,11 @@ class Code:
     """What the manifest says about it."""
     variant: Variant
     config: Config
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is for a CPU, where nothing could compile its source."""
+        return self.entry["kind"] == "cpu"
 
     @property
     def shapes(self) -> dict[str, tuple[Any, ...]]:
@@ -77,6 +84,7 @@ def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: s
     definition, target = bound.definition, wanted.target
     complete = definition.arguments.complete(args)
     chosen_config, origin = _choose_config(bound, complete, wanted)
+    measured = stored_winner(bound, complete) if origin == FOUND else None
     config = in_one_launch(bound.specialization.spec(target), chosen_config)
     variant = wanted.variant or bound.specialization.find(config)
     artifact = bound.specialization.artifact(config, target, variant)
@@ -92,6 +100,8 @@ def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: s
         "arguments": describe_arguments(definition.parameters, complete),
         "config": dict(config),
         "config_from": origin,
+        "measured_ms": None if measured is None else measured.median_ms,
+        "measured_on": None if measured is None else measured.key.device,
         "parameters": [[p.name, p.dtype, p.source] for p in artifact.parameters],
         **binary.entry,
     }
@@ -107,7 +117,7 @@ def _choose_config(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted) ->
         return wanted.config, "given"
     stored = find_stored_config(bound, args, bound.configs)
     if stored is not None:
-        return stored, "found by a search"
+        return stored, FOUND
     is_given = bound.chosen is not None or bool(bound.configs)
     return bound.resolve(None, wanted.target), "of the kernel" if is_given else "the default"
 
@@ -123,7 +133,7 @@ class _Reader:
     checks: LaunchChecks
 
     def lines(self) -> Iterator[str]:
-        """Checks, then one tuple: what ``run`` of the launcher's code takes."""
+        """Checks, then a call of ``run`` of the launcher's code. What it made lives until then."""
         parameters = self.artifact.parameters
         sources = [parameter.source for parameter in parameters]
         if any("__constants__" in text for text in (*self.checks.statements, *sources)):
@@ -132,7 +142,8 @@ class _Reader:
         if self.artifact.llvm:
             yield f"_pack_{self.name} = struct.Struct({'=' + self.binary.layout!r}).pack"
             yield "\n"
-        yield f"def _{self.name}({', '.join(self.captured)}):"
+        listed = ", ".join(self.captured)
+        yield f"def _{self.name}(_run, {listed}):"
         yield from (f"    {line}" for line in guarded_lines(self.checks.statements))
         made = {p.name: p.source for p in parameters if p.is_made_at_launch}
         yield from (f"    _{key} = {source}" for key, source in made.items())
@@ -140,12 +151,15 @@ class _Reader:
             f"_{p.name}.data_ptr()" if p.name in made else p.source + ".data_ptr()" * p.is_tensor
             for p in parameters
         ]
-        kept = "".join(f"_{key}, " for key in made)
         handed = self._cpu(values) if self.artifact.llvm else self._gpu(values)
-        yield f"    return {handed[0]}, ({kept}){''.join(f', {text}' for text in handed[1:])}"
+        yield f"    return _run({', '.join(handed)})"
+        if not self.artifact.llvm:
+            yield "\n"
+            yield f"def _{self.name}{SOURCE_VALUES}({listed}):"
+            yield f"    return ({', '.join(sources)},)"
 
     def _cpu(self, values: Sequence[str]) -> list[str]:
-        return [f"_pack_{self.name}({', '.join(values)})"]
+        return [f"_pack_{self.name}({', '.join(values)})", "torch.get_num_threads()"]
 
     def _gpu(self, values: Sequence[str]) -> list[str]:
         """Values, grid, device, and for each descriptor its address and sizes."""
@@ -171,8 +185,8 @@ def _first_tensor(artifact: Artifact) -> str:
 def _device_checks(artifact: Artifact, binary: Binary) -> Iterator[str]:
     """What binaries ask for beyond the checks of saved modules, whose compiler sees the values."""
     tensors = [p.source for p in artifact.parameters if p.is_tensor and not p.is_made_at_launch]
-    place = "is_cpu" if artifact.llvm else "is_cuda"
-    wanted: list[tuple[str, object]] = [(f"{tensors[0]}.{place}", True)]
+    placed = [f"{name}.is_cpu" for name in tensors] if artifact.llvm else [f"{tensors[0]}.is_cuda"]
+    wanted: list[tuple[str, object]] = [(place, True) for place in placed]
     if not artifact.llvm:
         described = {p.source for p in _described(artifact)}
         left = [f"{source}.data_ptr()" for source in tensors if source not in described]
@@ -190,20 +204,8 @@ def _described(artifact: Artifact) -> Iterator[LaunchParameter]:
     yield from (parameter for parameter in artifact.parameters if parameter.name in names)
 
 
-class _Inline(ast.NodeTransformer):
-    """Replaces parameters by where they come from, and functions by the launcher's."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self._sources = {p.name: p.source for p in artifact.parameters}
-        self._sources["num_sms"] = f"{LAUNCHER}.num_sms({_first_tensor(artifact)})"
-        self._sources |= {name: f"{LAUNCHER}.{name}" for name in ("cdiv", "next_power_of_2")}
-
-    @override
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        source = self._sources.get(node.id, node.id)
-        return ast.parse(source, mode="eval").body
-
-
 def _inlined(text: str, artifact: Artifact) -> str:
     """An expression over parameters as one over the values at the launch point."""
-    return ast.unparse(_Inline(artifact).visit(ast.parse(text, mode="eval")))
+    others = {"num_sms": f"{LAUNCHER}.num_sms({_first_tensor(artifact)}.get_device())"}
+    others |= {name: f"{LAUNCHER}.{name}" for name in ("cdiv", "next_power_of_2")}
+    return inlined(text, artifact, others)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib
 import json
-import platform
 import struct
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref
@@ -23,7 +22,6 @@ import torch
 FORMAT = 2
 """Of the manifest. A launcher reads its own format only."""
 MANIFEST = "manifest.json"
-OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 PREFIXES = {"cuda": "cu", "hip": "hip"}
 """What names of the driver's functions begin with."""
 LAUNCHES = {
@@ -38,7 +36,6 @@ _STATIC_SHARED_BYTES = 48 << 10
 _DESCRIPTOR_BYTES = 128
 _PROMOTE_128_BYTES = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B, as Triton has it
 _MAX_DESCRIPTORS = 512
-
 
 # Torch's own functions below, without the objects that it makes around them; not in every build.
 _plain: Callable[[int], int] = lambda device: torch.cuda.current_stream(device).cuda_stream  # noqa: E731
@@ -60,13 +57,9 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def num_sms(tensor: torch.Tensor) -> int:
-    """How many multiprocessors the GPU of a tensor has."""
-    return _num_sms(tensor.get_device())
-
-
 @cache
-def _num_sms(device: int) -> int:
+def num_sms(device: int) -> int:
+    """How many multiprocessors a GPU has."""
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
@@ -98,109 +91,101 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-Reader = Callable[..., tuple[Any, ...]]
-"""From the values at the launch point to what code is given; raises ValueError for others."""
+Reader = Callable[..., Any]
+"""Of a function and the values at the launch point: checks them (ValueError), calls it with what
+the code takes, and gives its answer: None, or why the code does not run here."""
+Ready = dict[Any, tuple[Reader, Any]]
+"""For sizes that were met before: the code that ran, and its reader."""
 
 
 def load(
-    module_file: str, readers: Mapping[str, Reader], shapes: Callable[..., tuple[Any, ...]] | None
-) -> Callable[..., None]:
-    """A function of the values at a launch point: the first code that was made for them runs.
+    module_file: str,
+    readers: Mapping[str, Reader],
+    sizes: Callable[..., Any],
+    sources: Mapping[str, Reader],
+) -> tuple[Ready, Callable[..., None]]:
+    """A table of codes that have run, and a function of the values at a launch point that adds one.
 
     Args:
         module_file: a file of the package.
         readers: those of the codes of this launch point, by their names.
-        shapes: the sizes of tensors that tell codes apart; None: there is nothing to tell.
+        sizes: of the values, those that tell codes apart: the key of the table.
+        sources: from the same values to what source takes, for codes that Triton could compile.
     """
-    folder = Path(module_file).parent
-    manifest = read_manifest(folder)
-    made = {"cpu": CpuCode, "cuda": GpuCode, "hip": GpuCode}
-    entries = [entry for entry in manifest["code"] if entry["name"] in readers]
-    pairs = [(readers[entry["name"]], made[entry["kind"]](folder, entry)) for entry in entries]
-    by_shapes: dict[Any, list[Any]] = {}
-    for pair, entry in zip(pairs, entries):
-        key = tuple(map(tuple, entry["shapes"]))
-        by_shapes.setdefault(key, []).append(pair)
-
-    def launch(*values: Any) -> None:
-        problems: tuple[str, ...] = ()
-        for read, code in pairs if shapes is None else by_shapes.get(shapes(*values), pairs):
-            try:
-                problem = code.run(*read(*values))
-            except ValueError as error:
-                problem = str(error)
-            if problem is None:
-                return
-            problems += (f"{code.name}: {problem}",)
-        raise ValueError(f"{manifest['kernel']}: no code for this call\n  " + "\n  ".join(problems))
-
-    return launch
+    codes = Codes(Path(module_file).parent, readers, sizes, sources)
+    return codes.ready, codes.launch
 
 
-class CpuCode:
-    """A shared library with one function of packed arguments and a number of threads."""
+class Codes:
+    """The codes of a launch point. The first runs that was made for the values of a call."""
 
-    def __init__(self, folder: Path, entry: dict[str, Any]) -> None:
-        self.name: str = entry["name"]
-        self._path, self._symbol = folder / entry["binary"], entry["entry"]
-        self.problem = cpu_problem(entry["machine"], entry["features"])
-        """Why this machine cannot run it."""
-        self._entry: Any = None
+    def __init__(
+        self,
+        folder: Path,
+        readers: Mapping[str, Reader],
+        sizes: Callable[..., Any],
+        sources: Mapping[str, Reader],
+    ) -> None:
+        manifest = read_manifest(folder)
+        self._folder, self._kernel = folder, manifest["kernel"]
+        self._sizes, self._sources = sizes, sources
+        self.ready: Ready = {}
+        self._all: list[tuple[str, str, tuple[Reader, Any]]] = []
+        self._by_sizes: dict[Any, list[Any]] = {}
+        for entry in manifest["code"]:
+            if entry["name"] in readers:
+                pair = readers[entry["name"]], make_code(folder, entry)
+                self._all.append((entry["name"], entry["kind"], pair))
+                self._by_sizes.setdefault(_as_key(entry["shapes"]), []).append(self._all[-1])
 
-    def run(self, packed: bytes, _kept: object) -> str | None:
-        """Run it; ``_kept`` are tensors that nobody else may hold. Says why not, if so."""
-        self._entry = self._entry or (None if self.problem else self._load())
-        return self._entry(packed, torch.get_num_threads()) if self._entry else self.problem
-
-    def _load(self) -> Any:
-        library = ctypes.CDLL(str(self._path))
-        table = (ctypes.c_void_p * len(OPENMP)).in_dll(library, "tilesmith_openmp")
-        for position, address in enumerate(openmp_addresses()):
-            table[position] = address
-        entry = library[self._symbol]
-        entry.argtypes, entry.restype = (ctypes.c_char_p, ctypes.c_int64), None
-        return entry
-
-
-@lru_cache(maxsize=1)
-def openmp_addresses() -> tuple[int, ...]:
-    """Where the functions of torch's OpenMP library stand; none: code runs on one thread.
-
-    Two thread pools would have more threads than there are cores.
-    """
-    for path in sorted((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*")):
+    def launch(self, *values: Any) -> None:
+        """Run the first that fits; ValueError has what each was made for."""
         try:
-            handle = ctypes.CDLL(str(path))
-            found = [ctypes.cast(handle[name], ctypes.c_void_p).value or 0 for name in OPENMP]
-        except (OSError, AttributeError):
-            continue
-        return tuple(found)
-    return ()
+            key = self._sizes(*values)
+        except AttributeError:  # no tensor: each code says so
+            key = None
+        problems, elsewhere, kinds = list[str](), list[str](), set[str]()
+        for name, kind, pair in self._by_sizes.get(key, self._all):
+            try:
+                problem = pair[0](pair[1].run, *values)
+            except (ValueError, AttributeError) as error:
+                problem = str(error)
+            else:
+                elsewhere.append(name)
+            if problem is None:
+                # Where another of its kind was refused, that one may fit the next call.
+                self.ready |= {key: pair} if kind not in kinds else {}
+                return
+            problems.append(f"{name}: {problem}")
+            kinds.add(kind)
+        for name in filter(self._sources.__contains__, elsewhere):
+            problem = self._compile(name, values)
+            if not problem:
+                return
+            problems.append(f"{name}: {problem}")
+        listed = "\n  ".join(problems)
+        raise ValueError(f"{self._kernel}: no code for this call\n  {listed}")
+
+    def _compile(self, name: str, values: tuple[Any, ...]) -> str:
+        """Run what was made for such a call and for another GPU from its source; or why not."""
+        given = self._sources[name](*values)
+        return _sibling("_from_source").run(self._folder / "source" / f"{name}.py", given)
 
 
-def cpu_problem(machine: str, features: Sequence[str]) -> str | None:
-    """Why code for such a machine does not run on this one; None: it does."""
-    if machine != f"{sys.platform} {platform.machine()}":
-        return f"made for {machine}, this is {sys.platform} {platform.machine()}"
-    known = cpu_features()
-    missing = [name for name in features if known and plain(name) not in known]
-    return f"this CPU lacks {', '.join(missing)}" if missing else None
+def _as_key(shapes: Sequence[Sequence[int]]) -> Any:
+    """Sizes of a manifest as calls give them: of one tensor without a tuple around."""
+    listed = tuple(map(tuple, shapes))
+    return listed[0] if len(listed) == 1 else listed
 
 
-@lru_cache(maxsize=1)
-def cpu_features() -> frozenset[str]:
-    """What the system says this CPU has; empty where it does not say."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return frozenset(map(plain, flags.partition(":")[2].split()))
+def make_code(folder: Path, entry: dict[str, Any]) -> Any:
+    """Code of the manifest, as an object with ``run``."""
+    return (_sibling("_cpu").CpuCode if entry["kind"] == "cpu" else GpuCode)(folder, entry)
 
 
-def plain(feature: str) -> str:
-    """A name as compilers and systems both write it, but for dots, dashes and underscores."""
-    return feature.replace("-", "").replace("_", "").replace(".", "")
+def _sibling(name: str) -> Any:
+    """Another file of the package, when it is needed."""
+    return importlib.import_module(f"{__package__}.{name}")
 
 
 class GpuCode:
@@ -225,7 +210,6 @@ class GpuCode:
     def run(
         self,
         values: tuple[Any, ...],
-        _kept: object,
         grid: tuple[int, int, int],
         device: int,
         *described: tuple[int, ...],
@@ -241,7 +225,7 @@ class GpuCode:
             if self.problem is not None:
                 return self.problem
             with torch.cuda.device(device):
-                return self._load(device) or self.run(values, _kept, grid, device, *described)
+                return self._load(device) or self.run(values, grid, device, *described)
         try:
             arguments = self._arguments.pop()
         except IndexError:

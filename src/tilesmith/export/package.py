@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -28,7 +27,14 @@ from tilesmith.compiler.module_source import (
 )
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import cannot
-from tilesmith.export.codes import LAUNCHER, Code, Wanted, make_code, parse_targets
+from tilesmith.export.codes import (
+    LAUNCHER,
+    SOURCE_VALUES,
+    Code,
+    Wanted,
+    make_code,
+    parse_targets,
+)
 from tilesmith.export.launcher import FORMAT, MANIFEST, manifest_hash
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
@@ -37,8 +43,10 @@ from tilesmith.jit.staging.module import staged_host
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import toolchain
 from tilesmith.targets import Target
+from tilesmith.version import __version__
 
 _LAUNCHER_FILE = Path(__file__).with_name("launcher.py")
+_SIBLINGS = ("_cpu.py", "_from_source.py")
 
 
 class HostText(NamedTuple):
@@ -106,10 +114,15 @@ class LaunchPoint:
 
     @property
     def told_by(self) -> list[str]:
-        """Tensors whose sizes tell codes apart: constants of each code, and not of all the same."""
+        """As few tensors as tell codes apart by their sizes, which are constants of each code."""
         found = [code.shapes for code in self.codes]
         known = [name for name in self.captured if all(name in shapes for shapes in found)]
-        return [name for name in known if len({shapes[name] for shapes in found}) > 1]
+        chosen: list[str] = []
+        for name in known:
+            more = [*chosen, name]
+            told, before = ({tuple(s[n] for n in names) for s in found} for names in (more, chosen))
+            chosen = more if len(told) > len(before) else chosen
+        return chosen
 
     @property
     def call(self) -> str:
@@ -230,6 +243,7 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
         f"__all__ = [{kernel.name!r}]\n",
         f"{kernel.name}.py": _module_text(kernel, points),
         f"{LAUNCHER}.py": _LAUNCHER_FILE.read_text(encoding="utf-8"),
+        **{name: _LAUNCHER_FILE.with_name(name).read_text(encoding="utf-8") for name in _SIBLINGS},
         "source/kernel.txt": source.text,
         **{f"source/{code.name}{code.readable[0]}": code.readable[1] for code in codes},
     }
@@ -245,7 +259,7 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
         "format": FORMAT,
         "kernel": kernel.name,
         "from": Path(str(source.file)).name,
-        "tilesmith": _version(),
+        "tilesmith": __version__,
         "toolchain": dict(toolchain()),
         "code": entries,
         "files": {name: sha256(content).hexdigest() for name, content in sorted(files.items())},
@@ -254,15 +268,8 @@ def _files(kernel: Kernel[..., Any], points: _Points) -> dict[str, bytes]:
     return {**files, MANIFEST: (json.dumps(manifest, indent=2) + "\n").encode()}
 
 
-def _version() -> str:
-    try:
-        return version("tilesmith")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 def _about(kernel: Kernel[..., Any]) -> str:
-    return f"{kernel.name}, exported by tilesmith {_version()}; {MANIFEST} says for what."
+    return f"{kernel.name}, exported by tilesmith {__version__}; {MANIFEST} says for what."
 
 
 def _module_text(kernel: Kernel[..., Any], points: _Points) -> str:
@@ -292,6 +299,19 @@ def _load_text(point: LaunchPoint) -> str:
         problem = "not reached with the arguments that this package was made for"
         return f"def {point.name}(*_):\n    raise NotImplementedError({problem!r})"
     readers = ", ".join(f"{code.name!r}: _{code.name}" for code in point.codes)
-    listed = "".join(f"getattr({name}, 'shape', None), " for name in point.told_by)
-    shapes = f"lambda {', '.join(point.captured)}: ({listed})" if listed else "None"
-    return f"{point.name} = {LAUNCHER}.load(__file__, {{{readers}}}, {shapes})"
+    names = [code.name for code in point.codes if not code.is_native]
+    values = ", ".join(f"{name!r}: _{name}{SOURCE_VALUES}" for name in names)
+    listed, told = ", ".join(point.captured), [f"{name}.shape" for name in point.told_by]
+    key = told[0] if len(told) == 1 else f"({', '.join(told)})"
+    given = f"{{{readers}}}, lambda {listed}: {key}, {{{values}}}"
+    return (
+        f"{point.name}_ready, {point.name}_first = {LAUNCHER}.load(__file__, {given})\n\n\n"
+        f"def {point.name}({listed}):\n"
+        f"    try:\n"
+        f"        _read, _code = {point.name}_ready[{key}]\n"
+        f"        if _read(_code.run, {listed}) is None:\n"
+        f"            return\n"
+        f"    except (LookupError, AttributeError, ValueError):\n"
+        f"        pass  # its first such call, or one that has to be told what is wrong\n"
+        f"    {point.name}_first({listed})"
+    )

@@ -34,6 +34,7 @@ from tilesmith.settings import Settings
 from tilesmith.store.config_text import SearchLog, config_text, stored_text
 from tilesmith.store.key import StoreKey, digest_text, join_keys
 from tilesmith.store.winners import Winner, Winners
+from tilesmith.version import __version__
 
 CODE_SETTINGS = (
     "backend", "num_threads", "static_shapes", "index_dtype", "dot_precision", "fast_math",
@@ -108,7 +109,7 @@ def installed_versions(packages: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
+            found[package] = __version__ if package == "tilesmith" else version(package)
     return found
 
 
@@ -185,14 +186,7 @@ def find_stored_config(
     ``configs`` are those of the decorator.
     """
     name, settings = bound.definition.name, bound.definition.settings
-    # A list of several Configs restricts what is taken, a single one does not.
-    listed = configs if len(configs) > 1 else ()
-    scope = (listed, search_overrides(settings), settings.deterministic)
-
-    @cache
-    def key() -> StoreKey:
-        return winner_key(make_key(bound, args), *scope)
-
+    key = _key_of_winner(bound, args, configs)
     winners = Winners(settings.cache_dir, settings.team_cache)
     winner = None if settings.skip_cache else find_winner(winners, name, key)
     found = "no winner of a search" if winner is None else f"a winner, {winner.median_ms:.4g} ms"
@@ -204,15 +198,25 @@ def find_stored_config(
     return config
 
 
-def stored_lines(bound: Any, args: Sequence[Any]) -> list[str]:
-    """What is stored for a call of a bound kernel, where it came from and what it is used for."""
+def _key_of_winner(bound: Any, args: Any, configs: Sequence[Config]) -> Callable[[], StoreKey]:
+    settings = bound.definition.settings
+    # A list of several Configs restricts what is taken, a single one does not.
+    listed = configs if len(configs) > 1 else ()
+    scope = (listed, search_overrides(settings), settings.deterministic)
+    return cache(lambda: winner_key(make_key(bound, args), *scope))
+
+
+def stored_winner(bound: Any, args: Sequence[Any]) -> Winner | None:
+    """What is stored for a call of a bound kernel, by this toolchain or another."""
     settings = bound.settings
     winners = Winners(settings.cache_dir, settings.team_cache)
-    if settings.skip_cache or not winners.has_any(bound.definition.name):
-        return []
-    listed = bound.configs if len(bound.configs) > 1 else ()
-    scope = (listed, search_overrides(settings), settings.deterministic)
-    winner = winners.lookup(winner_key(make_key(bound, args), *scope))
+    has_none = settings.skip_cache or not winners.has_any(bound.definition.name)
+    return None if has_none else winners.lookup(_key_of_winner(bound, args, bound.configs)())
+
+
+def stored_lines(bound: Any, args: Sequence[Any]) -> list[str]:
+    """What is stored for a call of a bound kernel, where it came from and what it is used for."""
+    winner = stored_winner(bound, args)
     if winner is None:
         return []
     use = "a search starts from it (other versions found it)" if winner.is_stale else "used"

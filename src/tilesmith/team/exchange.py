@@ -23,7 +23,7 @@ from tilesmith.disk.writing import replace_file
 from tilesmith.store.journal import append_lines, find_journals, from_line, journal_folder
 from tilesmith.store.key import now_text, safe_name
 from tilesmith.store.winners import Winner, Winners, read_text, write_text
-from tilesmith.team.shared_folder import Entry, SharedFolder, TeamCacheError
+from tilesmith.team.shared_folder import Entry, SharedFolder, TeamCacheError, object_name
 
 SCHEMA = 1
 FAMILY_DIGITS = 16
@@ -137,17 +137,16 @@ def push(
 ) -> Summary:
     """Add what is here to the shared place. TeamCacheError says how much was written before it."""
     summary = Summary()
-    size = sum(entry.nbytes for entry in shared.all_entries())
+    room = _Room(shared, limit)
     try:
         for winner in Winners(folder).entries(kernel):
             if _ORIGIN not in winner.note:  # what others found is theirs to push
-                content = pack_winner(winner)
-                size = _within(size + len(content), limit, shared)
-                is_new = shared.write(safe_name(winner.key.kernel), "winner", content)
+                name, content = safe_name(winner.key.kernel), pack_winner(winner)
+                is_new = room.take(name, "winner", content)
                 summary.winners += is_new
                 summary.known += not is_new
         for path in find_journals(folder, kernel):
-            summary.measurements += _push_journal(folder, path, shared, (size, limit))
+            summary.measurements += _push_journal(folder, path, room)
     except TeamCacheError as error:
         raise TeamCacheError(
             f"{error}\n{summary.winners} winners and {summary.measurements} measurements were "
@@ -156,16 +155,30 @@ def push(
     return summary
 
 
-def _within(size: int, limit: int, shared: SharedFolder) -> int:
-    if size > limit:
-        raise TeamCacheError(
-            f"{shared.url} is full: it would hold {size:,} bytes, its limit is {limit:,}; "
-            "`tilesmith cache prune` makes room, --limit allows more"
-        )
-    return size
+class _Room:
+    """A shared place and how much it may hold: what is there already takes no more."""
+
+    def __init__(self, shared: SharedFolder, limit: int) -> None:
+        self.shared, self._limit = shared, limit
+        entries = list(shared.all_entries())
+        self._known = {(entry.kernel, entry.name) for entry in entries}
+        self._size = sum(entry.nbytes for entry in entries)
+
+    def take(self, kernel: str, kind: str, content: bytes) -> bool:
+        """Write an object; whether it was not there."""
+        if (kernel, object_name(kind, content)) in self._known:
+            return False
+        size = self._size + len(content)
+        if size > self._limit:
+            raise TeamCacheError(
+                f"{self.shared.url} is full: it would hold {size:,} bytes, its limit is "
+                f"{self._limit:,}; `tilesmith cache prune` makes room, --limit allows more"
+            )
+        self._size = size
+        return self.shared.write(kernel, kind, content)
 
 
-def _push_journal(folder: Path, path: Path, shared: SharedFolder, room: tuple[int, int]) -> int:
+def _push_journal(folder: Path, path: Path, room: _Room) -> int:
     """Add the lines of a journal that were not pushed there before; how many."""
     match = _JOURNAL.fullmatch(path.name)
     if match is None or match.group(3):
@@ -173,16 +186,14 @@ def _push_journal(folder: Path, path: Path, shared: SharedFolder, room: tuple[in
     with FileLock(folder / "tuning" / ".team.lock", timeout=LOCK_TIMEOUT_S):
         marks_path = folder / "tuning" / "team.json"
         marks = _read_marks(marks_path)
-        name = f"{shared.url} {path.name}"
+        name = f"{room.shared.url} {path.name}"
         text = path.read_bytes()
         start = marks.get(name, 0)
         new = text[start if start <= len(text) else 0 :]
         whole = new[: new.rfind(b"\n") + 1].decode(errors="replace").splitlines()
         lines = [line for line in whole if from_line(line) is not None]
-        size = room[0]
         for content in pack_lines(match.group(1), match.group(2), lines):
-            size = _within(size + len(content), room[1], shared)
-            shared.write(match.group(1), "journal", content)
+            room.take(match.group(1), "journal", content)
         marks[name] = len(text) - len(new) + new.rfind(b"\n") + 1
         replace_file(marks_path, json.dumps(marks, indent=1).encode(), is_alone=True)
     return len(lines)

@@ -20,6 +20,7 @@ DIGITS = 32
 MAX_OBJECT_BYTES = 4 << 20
 MAX_LISTED = 20_000
 """Objects of one kernel that are looked at."""
+OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "adl", "oss", "oci"}
 NAME = re.compile(rf"(winner|journal)-([0-9a-f]{{{DIGITS}}})\.json")
 KERNEL = re.compile(r"[A-Za-z0-9_.]{1,80}")
 
@@ -109,7 +110,10 @@ class SharedFolder:
         entry = Entry(kernel, object_name(kind, content), len(content))
         if self._do(lambda: self._files.exists(self._path(entry))):
             return False
-        self._do(lambda: self._put(self._path(entry), content))
+        try:
+            self._do(lambda: self._put(self._path(entry), content))
+        except FileNotFoundError as error:  # no such bucket
+            raise TeamCacheError(f"{self.url}: {error}") from None
         return True
 
     def remove(self, entry: Entry) -> None:
@@ -117,8 +121,12 @@ class SharedFolder:
         self._do(lambda: self._files.rm_file(self._path(entry)))
 
     def _put(self, path: str, content: bytes) -> None:
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        if "file" not in self._files.protocol:
+        known = self._files.protocol
+        protocols = {known} if isinstance(known, str) else set(known)
+        # An object store has no folders: asked for one, it would make a bucket of a wrong name.
+        if not protocols & OBJECT_STORES:
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        if "file" not in protocols:
             self._files.pipe_file(path, content)
             return
         part = f"{path}.{token_hex(6)}.part"

@@ -90,6 +90,8 @@ def pull_entries(
     """Take over what a shared cache has. What was measured here stays."""
     done = _attempt(lambda: pull(_folder(cache_dir), _existing_place(url), kernel))
     _tell(done)
+    if not (done.winners or done.measurements or done.known or done.refused):
+        typer.echo("note: nothing new: is the place right, and has anybody pushed?", err=True)
     typer.echo(
         f"pulled {counted(done.winners, 'winner')}, {counted(done.measurements, 'measurement')}; "
         f"{done.known} were here, {len(done.refused)} refused"

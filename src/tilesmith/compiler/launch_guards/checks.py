@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from tilesmith.analysis.effects import tensors_written
 from tilesmith.artifacts import Artifact
+from tilesmith.compiler.launch_guards.launch_sizes import side_checks
 from tilesmith.dtypes import F16, F32, F64, DType
 from tilesmith.frontend.tracing.guards import Guard, root_of
 from tilesmith.ir.function import Function
@@ -23,6 +24,7 @@ from tilesmith.ir.types import INT32_LIMIT, TensorType, TileType
 
 REQUIRE, REQUIRE_TENSOR = "require", "require_tensor"
 _INDENT = "    "
+_COUNTS = ("size", "stride", "cdiv", "next_power_of_2")
 _PARTS_OF_COMPLEX = (F16, F32, F64)
 _MADE_FOR = "this module was made for"
 _REQUIRE = f'''
@@ -143,9 +145,10 @@ def launch_checks(
     }
     lines = [
         *(_tensor_check(source, kind) for source, kind in tensors.items()),
-        *_device_check([source for source in tensors if source in launched]),
+        *_device_check([source for source in tensors if source in launched and not artifact.llvm]),
         *_value_checks(_guards(trace, host.own, list(tensors)), host),
         *_size_checks(trace),
+        *side_checks(artifact, REQUIRE),
         *_memory_checks(artifact, {s: k for s, k in tensors.items() if s in launched}),
         *_overlap_checks(
             trace, {s: k for s, k in tensors.items() if root_of(s) in host.parameters}
@@ -297,6 +300,9 @@ def guarded_lines(statements: Sequence[str]) -> Iterator[str]:
     where checks have nothing to say (they then run, and decide), never the other way round.
     """
     pairs = [(statement, _condition(statement)) for statement in statements]
+    if any(s.startswith(REQUIRE_TENSOR) and not condition for s, condition in pairs):
+        # A tensor whose rank nobody has looked at may lack the axis that is asked for.
+        pairs = [(s, "" if ".size(" in c or ".stride(" in c else c) for s, c in pairs]
     known = [condition for _, condition in pairs if condition]
     if known:
         yield "if not ("
@@ -319,11 +325,20 @@ def _condition(statement: str) -> str:
 
 
 def _tensor_condition(given: Sequence[ast.expr]) -> str:
-    tensor, dtype, sizes, strides = map(ast.unparse, given[1:5])
-    if "None" in sizes + strides:
+    name, dtype, sizes, strides = map(ast.unparse, given[1:5])
+    head = f"{name}.dtype is {dtype}"
+    if "None" not in sizes + strides:
+        return f"{head} and {name}.shape == {sizes} and {name}.stride() == {strides}"
+    counts, steps = ast.literal_eval(given[3]), ast.literal_eval(given[4])
+    # The stride of an axis of one element is anything, also in a tensor without gaps.
+    is_last_known = steps[-1] is None or (steps[-1], counts[-1]) == (1, None)
+    is_free = set(steps[:-1]) <= {None} and is_last_known
+    if not is_free or len(given) < 6:
         return ""
-    parts = f"{tensor}.shape == {sizes} and {tensor}.stride() == {strides}"
-    return f"{tensor}.dtype is {dtype} and {parts}"
+    # Runtime sizes of a tensor without gaps: its length says how far offsets reach.
+    each = [f"{name}.size({i}) {'> 1' if n is None else f'== {n}'}" for i, n in enumerate(counts)]
+    whole = f"{name}.is_contiguous() and {name}.numel() <= {ast.unparse(given[5])}"
+    return " and ".join([head, f"{name}.dim() == {len(each)}", *each, whole])
 
 
 def _value_condition(given: ast.expr, expected: ast.expr) -> str:
@@ -331,7 +346,7 @@ def _value_condition(given: ast.expr, expected: ast.expr) -> str:
     if isinstance(given, ast.Tuple) and wanted.endswith(f",) * {len(given.elts)}"):
         return " == ".join(map(ast.unparse, given.elts))
     if not isinstance(expected, ast.Constant):
-        return ""
+        return f"{text} == {wanted}" if _is_count(given) and _is_count(expected) else ""
     if expected.value is None or isinstance(expected.value, bool):
         return f"({text}) is {wanted}"
     kind = type(expected.value).__name__
@@ -339,5 +354,11 @@ def _value_condition(given: ast.expr, expected: ast.expr) -> str:
         return ""
     if isinstance(given, ast.Name):
         return f"type({text}) is {kind} and {text} == {wanted}"
-    is_number = isinstance(given, ast.BinOp) and isinstance(given.op, ast.Mod)
-    return f"({text}) == {wanted}" if is_number else ""
+    return f"({text}) == {wanted}" if _is_count(given) else ""
+
+
+def _is_count(asked: ast.expr) -> bool:
+    """Whether an expression of checks is an integer, whatever it is asked of."""
+    if isinstance(asked, ast.Call):
+        return bool(asked.args) and ast.unparse(asked.func).rpartition(".")[2] in _COUNTS
+    return isinstance(asked, ast.BinOp) and isinstance(asked.op, ast.Mod)
