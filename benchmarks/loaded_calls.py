@@ -1,8 +1,8 @@
 """Calls on a machine that has other work: how much later than usual do the latest ones return?
 
-``python -m benchmarks.loaded_calls [--busy 0,2,4] [--threads 0,2] [--calls 2000]``. Ours and eager's
-take turns, and take turns in being first, while so many processes beside (``--busy``) or threads of
-the same process (``--threads``, which want the interpreter's lock) never rest.
+``python -m benchmarks.loaded_calls [--busy 0,2,4] [--threads 0,2] [--calls 2000]``. Ours and those
+of eager take turns, and take turns in being first, while so many processes beside (``--busy``) or
+threads of the same process (``--threads``, which want the interpreter's lock) never rest.
 """
 
 from __future__ import annotations

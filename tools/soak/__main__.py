@@ -24,7 +24,7 @@ def _watched(target: Callable[..., None], counts: Counts, *args: object) -> thre
     def run() -> None:
         try:
             target(counts, *args)
-        except BaseException as error:  # noqa: BLE001 — told at the end
+        except BaseException as error:  # told at the end
             counts.problems.append(f"{target.__name__} ended by {type(error).__name__}: {error}")
 
     return threading.Thread(target=run, daemon=True)
@@ -48,7 +48,8 @@ def soak(minutes: float, device: str, num_callers: int) -> tuple[list[Sample], l
             thread.start()
         while time.monotonic() - begin < minutes * 60 and all(t.is_alive() for t in threads):
             time.sleep(interval)
-            samples.append(take_sample(time.monotonic() - begin, *counts.take_times()))
+            seconds, times = time.monotonic() - begin, counts.take_times()
+            samples.append(take_sample(seconds, *times, tempfile.gettempdir()))
             print(samples[-1].line(), flush=True)
         stop.set()
         for thread in threads:
