@@ -31,6 +31,7 @@ LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
+    "tilesmith/interpreter/schedules",
     "tilesmith/backends/triton/early_loads",
     "tilesmith/frontend/functions/generator",
     "tilesmith/backends/triton/warp_roles",

@@ -48,10 +48,11 @@ def test_those_meet() -> None:
 
 
 def run(case: Case, schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
-    def prepare(function: Any) -> Any:
+    def prepare(function: Any, *, races: bool) -> Any:
+        assert races
         return scheduled(prepare_function(function), schedule)
 
-    monkeypatch.setattr(import_module("tilesmith.jit.launchers"), "prepare_function", prepare)
+    monkeypatch.setattr(import_module("tilesmith.jit.launchers"), "prepare_run", prepare)
     args = case.make_args()
     kernel: Any = on_backend(case.kernel, "reference", check=True)
     kernel.reset()

@@ -14,11 +14,10 @@ import torch
 from tests.passes.test_exchanged_parts import exchanged
 from tests.passes.test_shared_rows import CASES, Case, sizes_of
 from tests.passes.test_split_rows import FAMILY, complete, function_of, split
-from tilesmith.exc import RaceDetected
+from tilesmith.exc import ProgramsWaitForever, RaceDetected
 from tilesmith.interpreter.frame import prepare_function
 from tilesmith.interpreter.run import run_prepared
 from tilesmith.interpreter.schedules.scheduled import Schedule, scheduled
-from tilesmith.interpreter.schedules.turns import WaitsForEver
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier
 from tilesmith.ir.ops.memory import Atomic
@@ -129,5 +128,5 @@ def test_exchanges_that_nobody_waits_for_are_a_race(name: str):
 @pytest.mark.parametrize("name", [name for name in SHARED if name.endswith("EXCHANGE")])
 def test_exchanges_with_too_little_room_are_seen_to_wait(name: str):
     function, named, _ = prepare(*SHARED[name])
-    with pytest.raises(WaitsForEver):
+    with pytest.raises(ProgramsWaitForever):
         run(function, named, sizes_of(function, ROW, PART), Schedule(2, num_resident=IN_GROUP - 1))

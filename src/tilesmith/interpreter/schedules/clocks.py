@@ -7,6 +7,7 @@ the detector of ordinary runs takes a program that has acquired anything to know
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +19,7 @@ from tilesmith.ir.ops.memory import Atomic, Load, Store
 
 Clock = torch.Tensor
 """Of a program or an element: for each program the time up to which all it did is known."""
+_Op = Load | Store | Atomic
 _VERBS = {Load: "loads", Store: "stores to", Atomic: "updates"}
 
 
@@ -25,7 +27,7 @@ _VERBS = {Load: "loads", Store: "stores to", Atomic: "updates"}
 class _Shadow:
     """For each program and element of a storage the time of its last access; 0: none."""
 
-    times: dict[type, torch.Tensor]
+    times: dict[type, torch.Tensor] = field(default_factory=dict[type, torch.Tensor])
     released: dict[int, Clock] = field(default_factory=dict[int, Clock])
     """By element: what whoever acquires it learns."""
 
@@ -33,8 +35,10 @@ class _Shadow:
 class ClockedRaces(RaceDetector):
     """Told of each access of programs that run in turns, before it happens."""
 
-    def __init__(self) -> None:
+    def __init__(self, written: Sequence[torch.Tensor]) -> None:
         super().__init__()
+        self._written = {tensor.untyped_storage().data_ptr() for tensor in written}
+        """Storages that somebody writes: in others there is nothing to see."""
         self._planes: dict[tuple[int, int], _Shadow] = {}
         self._clocks: list[Clock] = []
         self._starts: list[tuple[int, ...]] = []
@@ -44,7 +48,7 @@ class ClockedRaces(RaceDetector):
         """Programs of a grid whose tiles start there; the number of the first."""
         first, count = len(self._starts), len(self._starts) + len(starts)
         self._starts += starts
-        self._clocks += [torch.zeros(0, dtype=torch.int64) for _ in starts]
+        self._clocks += [torch.zeros(0, dtype=torch.int32) for _ in starts]
         self._clocks = [_longer(clock, count) for clock in self._clocks]
         for number in range(first, count):
             self._clocks[number][number] = 1
@@ -101,24 +105,28 @@ class ClockedRaces(RaceDetector):
         self._clocks[self._me][self._me] += 1
 
     def _note(
-        self, op: Load | Store | Atomic, tensor: torch.Tensor, access: Access, others: tuple[type, ...]
+        self, op: _Op, tensor: torch.Tensor, access: Access, others: tuple[type, ...]
     ) -> torch.Tensor:
         positions = positions_of(tensor, access)
-        if self._me is None:
+        if self._me is None or tensor.untyped_storage().data_ptr() not in self._written:
             return positions
         shadow, known = self._shadow(tensor), self._clocks[self._me]
-        for other in others:
+        for other in (kind for kind in others if kind in shadow.times):
             times = shadow.times[other][:, positions]
             is_unknown = times > known[:, None]
             is_unknown[self._me] = False
             if is_unknown.any():
                 raise self._race(op, tensor, other, is_unknown, positions)
+        if type(op) not in shadow.times:
+            storage = tensor.untyped_storage()
+            shape = len(self._starts), storage.nbytes() // tensor.itemsize
+            shadow.times[type(op)] = torch.zeros(shape, dtype=torch.int32)
         shadow.times[type(op)][self._me, positions] = known[self._me]
         return positions
 
     def _race(
         self,
-        op: Load | Store | Atomic,
+        op: _Op,
         tensor: torch.Tensor,
         other: type,
         is_unknown: torch.Tensor,
@@ -134,14 +142,8 @@ class ClockedRaces(RaceDetector):
         return RaceDetected(tensor=op.tensor.name, index=index, conflict=conflict, loc=op.loc)
 
     def _shadow(self, tensor: torch.Tensor) -> _Shadow:
-        storage = tensor.untyped_storage()
-        key = storage.data_ptr(), tensor.itemsize
-        if key not in self._planes:
-            shape = len(self._starts), storage.nbytes() // tensor.itemsize
-            kinds = (Load, Store, Atomic)
-            times = {kind: torch.zeros(shape, dtype=torch.int64) for kind in kinds}
-            self._planes[key] = _Shadow(times)
-        return self._planes[key]
+        key = tensor.untyped_storage().data_ptr(), tensor.itemsize
+        return self._planes.setdefault(key, _Shadow())
 
 
 def positions_of(tensor: torch.Tensor, access: Access) -> torch.Tensor:

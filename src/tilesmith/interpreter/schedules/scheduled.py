@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
 import torch
 
+from tilesmith.exc import ProgramsWaitForever
 from tilesmith.interpreter.access import SliceAccess
-from tilesmith.interpreter.frame import Evaluator, Frame, PreparedFunction, Tile
+from tilesmith.interpreter.frame import (
+    Evaluator,
+    Frame,
+    PreparedFunction,
+    Tile,
+    prepare_function,
+)
 from tilesmith.interpreter.run import EVALUATORS
 from tilesmith.interpreter.schedules.clocks import ClockedRaces, positions_of
-from tilesmith.interpreter.schedules.turns import Turns
-from tilesmith.ir.ops.control_flow import Grid, GroupBarrier
+from tilesmith.interpreter.schedules.turns import Turns, WaitsForEver
+from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
+from tilesmith.ir.traversal import walk, walk_function
 
 POLICIES: dict[str, Callable[[random.Random, Sequence[int]], int]] = {
     "random": lambda draw, ready: draw.choice(ready),
@@ -49,6 +59,22 @@ def scheduled(prepared: PreparedFunction, schedule: Schedule) -> PreparedFunctio
     return replace(prepared, evaluators={**prepared.evaluators, **evaluators})
 
 
+def prepare_run(function: Function, *, races: bool) -> PreparedFunction:
+    """For a run that looks for races, or not.
+
+    Programs that ask again and again what others have done would never end one after the other.
+    """
+    prepared = prepare_function(function)
+    loops = (op for op in walk_function(function) if isinstance(op, While))
+    is_asking = any(isinstance(op, Atomic) for loop in loops for op in _inside(loop))
+    return scheduled(prepared, Schedule()) if races and is_asking else prepared
+
+
+def _inside(loop: While) -> Iterator[Operation]:
+    yield from walk(loop.condition)
+    yield from walk(loop.body)
+
+
 class _ScheduledRun:
     """The evaluators of one function, and the programs that run at the moment."""
 
@@ -61,7 +87,7 @@ class _ScheduledRun:
         """Run all programs of a grid."""
         starts = self._order(op, frame)
         if frame.races is not None and not isinstance(frame.races, ClockedRaces):
-            frame.races = ClockedRaces()
+            frame.races = ClockedRaces([frame.values[value] for value in frame.written])
         races = frame.races if isinstance(frame.races, ClockedRaces) else None
         first = races.begin_programs(starts) if races is not None else 0
         programs = [partial(_run_program, op, _program_frame(op, at, frame)) for at in starts]
@@ -71,6 +97,8 @@ class _ScheduledRun:
             self._turns.on_turn = lambda number: races.turn_to(first + number)
         try:
             self._turns.run()
+        except WaitsForEver as error:
+            raise ProgramsWaitForever(reason=str(error), loc=op.loc) from None
         finally:
             self._turns = None
             if races is not None:
@@ -134,4 +162,3 @@ def _program_frame(op: Grid, starts: tuple[int, ...], frame: Frame) -> Frame:
 
 def _run_program(op: Grid, frame: Frame) -> None:
     frame.run(op.body)
-
