@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 
@@ -34,8 +36,8 @@ every_schedule = pytest.mark.parametrize("schedule", ALL, ids=str)
 
 def run(
     body: str,
-    given: dict[str, Argument],
-    blocks: dict[str, int],
+    given: Mapping[str, Argument],
+    blocks: Mapping[str, int],
     schedule: Schedule,
     *,
     races: bool = True,
