@@ -24,7 +24,7 @@ _VERBS = {Load: "loads", Store: "stores to", Atomic: "updates"}
 
 
 @dataclass(eq=False)
-class _Shadow:
+class _History:
     """For each program and element of a storage the time of its last access; 0: none."""
 
     times: dict[type, torch.Tensor] = field(default_factory=dict[type, torch.Tensor])
@@ -39,7 +39,7 @@ class ClockedRaces(RaceDetector):
         super().__init__()
         self._written = {tensor.untyped_storage().data_ptr() for tensor in written}
         """Storages that somebody writes: in others there is nothing to see."""
-        self._planes: dict[tuple[int, int], _Shadow] = {}
+        self._planes: dict[tuple[int, int], _History] = {}
         self._clocks: list[Clock] = []
         self._starts: list[tuple[int, ...]] = []
         self._me: int | None = None
@@ -52,9 +52,9 @@ class ClockedRaces(RaceDetector):
         self._clocks = [_longer(clock, count) for clock in self._clocks]
         for number in range(first, count):
             self._clocks[number][number] = 1
-        for shadow in self._planes.values():
-            shadow.times = {kind: _longer(plane, count) for kind, plane in shadow.times.items()}
-            shadow.released = {at: _longer(clock, count) for at, clock in shadow.released.items()}
+        for history in self._planes.values():
+            history.times = {kind: _longer(plane, count) for kind, plane in history.times.items()}
+            history.released = {at: _longer(clock, count) for at, clock in history.released.items()}
         return first
 
     def turn_to(self, number: int | None) -> None:
@@ -88,7 +88,7 @@ class ClockedRaces(RaceDetector):
         """Learn what is known at elements of a storage."""
         if self._me is None:
             return
-        released = self._shadow(tensor).released
+        released = self._history(tensor).released
         for position in positions.tolist():
             if position in released:
                 known = torch.maximum(self._clocks[self._me], released[position])
@@ -98,7 +98,7 @@ class ClockedRaces(RaceDetector):
         """Leave there what the program knows, and what it has done."""
         if self._me is None:
             return
-        released, mine = self._shadow(tensor).released, self._clocks[self._me]
+        released, mine = self._history(tensor).released, self._clocks[self._me]
         for position in positions.tolist():
             released[position] = torch.maximum(released.get(position, mine), mine)
         self._clocks[self._me] = mine.clone()
@@ -110,18 +110,18 @@ class ClockedRaces(RaceDetector):
         positions = positions_of(tensor, access)
         if self._me is None or tensor.untyped_storage().data_ptr() not in self._written:
             return positions
-        shadow, known = self._shadow(tensor), self._clocks[self._me]
-        for other in (kind for kind in others if kind in shadow.times):
-            times = shadow.times[other][:, positions]
+        history, known = self._history(tensor), self._clocks[self._me]
+        for other in (kind for kind in others if kind in history.times):
+            times = history.times[other][:, positions]
             is_unknown = times > known[:, None]
             is_unknown[self._me] = False
             if is_unknown.any():
                 raise self._race(op, tensor, other, is_unknown, positions)
-        if type(op) not in shadow.times:
+        if type(op) not in history.times:
             storage = tensor.untyped_storage()
             shape = len(self._starts), storage.nbytes() // tensor.itemsize
-            shadow.times[type(op)] = torch.zeros(shape, dtype=torch.int32)
-        shadow.times[type(op)][self._me, positions] = known[self._me]
+            history.times[type(op)] = torch.zeros(shape, dtype=torch.int32)
+        history.times[type(op)][self._me, positions] = known[self._me]
         return positions
 
     def _race(
@@ -141,9 +141,9 @@ class ClockedRaces(RaceDetector):
         index = _index_of(tensor, int(positions[lane]))
         return RaceDetected(tensor=op.tensor.name, index=index, conflict=conflict, loc=op.loc)
 
-    def _shadow(self, tensor: torch.Tensor) -> _Shadow:
+    def _history(self, tensor: torch.Tensor) -> _History:
         key = tensor.untyped_storage().data_ptr(), tensor.itemsize
-        return self._planes.setdefault(key, _Shadow())
+        return self._planes.setdefault(key, _History())
 
 
 def positions_of(tensor: torch.Tensor, access: Access) -> torch.Tensor:
@@ -157,10 +157,10 @@ def positions_of(tensor: torch.Tensor, access: Access) -> torch.Tensor:
 
 
 def _index_of(tensor: torch.Tensor, position: int) -> tuple[int, ...]:
-    rest, index = position - tensor.storage_offset(), [0] * tensor.dim()
+    rest, index = position - int(tensor.storage_offset()), [0] * tensor.dim()
     for dim in sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim)):
         if tensor.stride(dim):
-            index[dim], rest = divmod(rest, tensor.stride(dim))
+            index[dim], rest = divmod(rest, int(tensor.stride(dim)))
     return tuple(index)
 
 
