@@ -36,6 +36,7 @@ NEW_ROOMS = (
     "tilesmith/diagnostics/rendering",
     "tilesmith/frontend/advice",
     "tilesmith/schedule/given",
+    "tilesmith/interpreter/schedules",
     "tilesmith/backends/triton/early_loads",
     "tilesmith/frontend/functions/generator",
     "tilesmith/backends/triton/warp_roles",

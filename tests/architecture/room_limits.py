@@ -85,6 +85,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/gradients/versions": (2, 152),
     "tilesmith/gradients/whole_axes": (2, 230),
     "tilesmith/interpreter": (10, 2_050),
+    "tilesmith/interpreter/schedules": (4, 520),
     "tilesmith/ir": (20, 2_600),
     "tilesmith/jit": (12, 2_320),
     "tilesmith/jit/exploring": (2, 73),

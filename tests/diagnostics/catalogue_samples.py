@@ -145,6 +145,7 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
     "TileOutOfRange": {"tensor": "y", "dim": 0, "end": 5, "size": 3},
     "OutOfBoundsAccess": {"tensor": "x", "dim": 0, "index": 13, "size": 10},
     "DeviceAssertionFailed": {"condition": "assert n > 0", "program": "(3)"},
+    "ProgramsWaitForever": {"reason": "4 programs have begun and none can go on"},
     "RaceDetected": {"tensor": "out", "index": "(3,)", "conflict": "two programs store to it"},
     "DuplicateStoreIndicesError": {"tensor": "out", "index": "(3,)"},
     # Operations.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from filelock import FileLock
 
 from tilesmith.disk import entries
-from tilesmith.disk.entries import SPARED_S, cut, keep_small, note_use
+from tilesmith.disk.entries import SPARED_S, ObjectCache, cut, keep_small, note_use, object_key
 
 SIZE = 1000
 
@@ -92,3 +94,28 @@ def test_files_of_a_clock_that_was_ahead_do_not_stay_for_ever(tmp_path: Path):
 def _last(ahead: list[Path]) -> list[str]:
     """Of those that nothing is known of any may stay; names decide."""
     return [sorted(path.name for path in ahead[1:])[-1]]
+
+
+def test_users_of_a_folder_that_is_cut_meanwhile_get_what_they_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Everything may go at any time, even what was stored just now: then it is made again."""
+    monkeypatch.setattr(entries, "SPARED_S", -1.0)
+    cache, num_users, num_keys = ObjectCache(tmp_path), 4, 25
+    keys = [object_key([str(number)]) for number in range(num_keys)]
+
+    def use(user: int) -> int:
+        """How many objects were other than asked for."""
+        wrong = 0
+        for turn in range(4 * num_keys):
+            key = keys[(turn * (2 * user + 1)) % num_keys]
+            wrong += cache.get(key, lambda key=key: key.encode() * 40) != key.encode() * 40
+            if turn % 3 == user % 3:
+                cut(cache.folder, 8 * 40 * 64)
+        return wrong
+
+    with ThreadPoolExecutor(num_users) as pool:
+        assert list(pool.map(use, range(num_users))) == [0] * num_users
+    cut(cache.folder, 8 * 40 * 64)
+    assert sum(path.stat().st_size for path in cache.folder.iterdir()) <= 8 * 40 * 64
+    assert {path.suffix for path in cache.folder.iterdir() if path.name != ".lock"} == {".o"}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import gc
+import linecache
 
 import pytest
 import torch
 
 from examples import attention, cross_entropy, layer_norm, matmul, softmax
 from tests.gradients.compare import derive, present
+from tilesmith.gradients.launch_node import compile_source
 
 SOFTMAX = """\
 import torch
@@ -88,3 +91,15 @@ def test_texts_are_python_without_unused_names(text: str) -> None:
     written = {n.id for n in stores if isinstance(n.ctx, ast.Store)}
     read = {n.id for n in stores if isinstance(n.ctx, ast.Load)}
     assert written <= read
+
+
+def test_the_text_of_a_backward_goes_with_it():
+    """Lines for error messages stayed for ever: a leak for whoever makes kernels in a loop."""
+    text = "class gone:\n    pass\n"
+    before = set(linecache.cache)
+    made = compile_source("gone", text)
+    (file,) = set(linecache.cache) - before
+    assert linecache.getline(file, 1) == "class gone:\n"
+    del made
+    gc.collect()
+    assert file not in linecache.cache

@@ -58,6 +58,30 @@ def test_a_given_config_decides_what_can_race():
         helion.kernel(shifted, check=True, config=helion.Config(block_sizes=[8]))(torch.zeros(20))
 
 
+def passed_on(x: torch.Tensor, flags: torch.Tensor) -> torch.Tensor:
+    for i in hl.grid(x.size(0) - 1):
+        while hl.atomic_add(flags, [i], 0, sem="acquire") == 0:
+            pass
+        x[i + 1] = x[i] + 1
+        hl.atomic_xchg(flags, [i + 1], 1, sem="release")
+    return x
+
+
+def test_programs_that_wait_for_each_other_come_to_an_end():
+    """Each waits for the one before it; one after the other they ended before, too."""
+    flags = torch.zeros(8, dtype=torch.int32)
+    flags[0] = 1
+    x = helion.kernel(passed_on, check=True)(torch.zeros(8), flags)
+    assert x.tolist() == list(range(8))
+
+
+def test_programs_that_wait_for_ever_are_told():
+    """Nobody sets the first flag; the interpreter never came back."""
+    flags = torch.zeros(8, dtype=torch.int32)
+    with pytest.raises(exc.ProgramsWaitForever, match="7 programs have begun and none can go on"):
+        helion.kernel(passed_on, check=True)(torch.zeros(8), flags)
+
+
 def test_checking_wins_over_the_backend():
     x, positions = torch.randn(4), torch.tensor([4])
     for backend in ("auto", "cpu", "triton", "reference"):

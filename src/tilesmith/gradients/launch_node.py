@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,6 +88,8 @@ def compile_source(name: str, text: str) -> Any:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"__name__": name}
     exec(compile(text, file, "exec"), scope)
+    # Lines are shown for as long as there is something that they are of.
+    weakref.finalize(scope[name], linecache.cache.pop, file, None)
     return scope[name]
 
 

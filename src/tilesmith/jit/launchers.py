@@ -16,8 +16,8 @@ import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics.logs import topic_log
-from tilesmith.interpreter.frame import prepare_function
 from tilesmith.interpreter.run import run_prepared
+from tilesmith.interpreter.schedules.scheduled import prepare_run
 from tilesmith.ir.function import Function
 from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.jit.runners import Runner
@@ -137,7 +137,7 @@ def reference_launcher(
     """A function of the captured values that runs the kernel on them."""
     names = [parameter.value.name for parameter in function.parameters]
     read = compile_reader(captured, [p.source for p in function.parameters], constants)
-    prepared = prepare_function(function)
+    prepared = prepare_run(function, races=races)
 
     def launch(*values: Any) -> None:
         arguments = dict(zip(names, read(*values)))

@@ -65,3 +65,32 @@ def test_more_threads_than_programs(num_threads: int) -> None:
     config = helion.Config(cpu_schedule="static")
     found = on_backend(increase_rows, "cpu").bind((x,)).compile_config(config)(x)
     assert torch.equal(found, torch.ones_like(found))
+
+
+@helion.kernel
+def sums_that_wait(x: torch.Tensor, lock: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A lock that programs take in turn, and a loop that waits for all of the one before it."""
+    total = torch.zeros([1], dtype=torch.float64)
+    out = torch.empty_like(x)
+    for row in hl.grid(x.size(0)):
+        part = x[row, :].to(torch.float64).sum()
+        while hl.atomic_cas(lock, [0], 0, 1, sem="acquire") != 0:
+            pass
+        total[0] = total[0] + part
+        hl.atomic_xchg(lock, [0], 0, sem="release")
+    hl.barrier()
+    for row in hl.grid(x.size(0)):
+        out[row, :] = x[row, :] + total[0].to(torch.float32)
+    return out, total
+
+
+@pytest.mark.parametrize("order", ["static", "dynamic"])
+@pytest.mark.parametrize("num_threads", [1, 2, 16], indirect=True)
+def test_programs_that_wait_end_on_any_number_of_threads(num_threads: int, order: str) -> None:
+    """One thread runs all programs in turn; sixteen are more than most machines have cores."""
+    x = (torch.arange(600 * WIDTH) % 7).float().reshape(600, WIDTH)
+    args = (x, torch.zeros(1, dtype=torch.int32))
+    bound = on_backend(sums_that_wait, "cpu").bind(args)
+    out, total = bound.compile_config(helion.Config(cpu_schedule=order))(*args)
+    assert total.item() == x.double().sum().item()
+    assert torch.equal(out, x + x.sum())

@@ -6,7 +6,7 @@ One pool for torch and for generated code: two would have more threads than ther
 from __future__ import annotations
 
 import ctypes
-import itertools
+import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -37,12 +37,20 @@ define i32 @omp_get_num_threads() {
 """Stands in where torch brings no OpenMP with these entry points: one thread."""
 
 
+MOST_LINKED = 64
+"""Objects that one linker takes: it keeps some 10 KiB of each that is gone, until it goes too."""
+
+
 class Loader:
-    """Links objects into this process."""
+    """Links objects into this process.
+
+    A linker goes when it is full and all of its functions have gone.
+    """
 
     def __init__(self) -> None:
-        self._jit = llvm().create_lljit_compiler(use_jit_link=True)
-        self._numbers = itertools.count()
+        self._linker: Any = None
+        self._num_linked = 0
+        self._lock = threading.Lock()
 
     def load(self, content: bytes, name: str) -> Entry:
         """The function of that name in an object; its code lives as long as the function."""
@@ -52,13 +60,23 @@ class Loader:
             builder.add_object_img(code_maker(host_target()).make_object(SERIAL))
         for symbol, address in (addresses or {}).items():
             builder.import_symbol(symbol, address)
+        linker, number = self._next_place()
         try:
-            library = builder.export_symbol(name).link(self._jit, f"kernel_{next(self._numbers)}")
+            library = builder.export_symbol(name).link(linker, f"kernel_{number}")
         except RuntimeError as error:
             raise errors.InternalError(problem=f"cannot link `{name}`: {error}") from error
         entry: Any = _ENTRY_TYPE(library[name])
-        entry.library = library
+        entry.library, entry.linker = library, linker
         return entry
+
+    def _next_place(self) -> tuple[Any, int]:
+        """A linker with room, and the number of the object in it: a name is used only once."""
+        with self._lock:
+            number = self._num_linked % MOST_LINKED
+            if number == 0:
+                self._linker = llvm().create_lljit_compiler(use_jit_link=True)
+            self._num_linked += 1
+            return self._linker, number
 
 
 @cache
