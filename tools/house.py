@@ -36,6 +36,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles",
     "tilesmith/backends/triton/warp_roles/columns",
     "tilesmith/backends/triton/warp_roles/edges",
+    "tilesmith/backends/triton/warp_roles/ends",
     "tilesmith/backends/triton/warp_roles/shortcuts",
     "tilesmith/analysis/converted_operands",
     "tilesmith/passes/converted_operands",

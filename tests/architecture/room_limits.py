@@ -28,6 +28,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles": (18, 3_652),
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
     "tilesmith/backends/triton/warp_roles/edges": (4, 233),
+    "tilesmith/backends/triton/warp_roles/ends": (2, 74),
     "tilesmith/backends/triton/warp_roles/shortcuts": (4, 652),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (3, 113),
