@@ -40,6 +40,8 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/warp_roles/shortcuts",
     "tilesmith/analysis/converted_operands",
     "tilesmith/passes/converted_operands",
+    "tilesmith/passes/product_forms",
+    "tilesmith/backends/triton/heuristics/pairs",
     "tilesmith/passes/summed_parts",
     "tilesmith/compiler/earlier_launches",
     "tilesmith/runtime/launchers/in_order",

@@ -35,10 +35,10 @@ from tilesmith.passes.expressions import (
 )
 from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.masks import drop_idle_selections, mask_partial_tiles
+from tilesmith.passes.product_forms.named import split_as
 from tilesmith.passes.roll_reductions import roll_reductions
 from tilesmith.passes.simplify import fold_constants, simplify_algebra
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
-from tilesmith.passes.summed_parts.split import split_as
 from tilesmith.schedule.config import STRUCTURE as STRUCTURE_KEY
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.resolution import resolve_schedule
