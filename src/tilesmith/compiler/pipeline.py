@@ -22,6 +22,7 @@ from tilesmith.compiler.lowering import (
     run_stages,
     step,
 )
+from tilesmith.compiler.product_forms.steps import split_rows, take_pairs_apart
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -35,11 +36,9 @@ from tilesmith.passes.expressions import (
 )
 from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.masks import drop_idle_selections, mask_partial_tiles
-from tilesmith.passes.product_forms.named import split_as
 from tilesmith.passes.roll_reductions import roll_reductions
 from tilesmith.passes.simplify import fold_constants, simplify_algebra
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
-from tilesmith.schedule.config import STRUCTURE as STRUCTURE_KEY
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.resolution import resolve_schedule
 from tilesmith.schedule.space.slots import Entries
@@ -55,13 +54,6 @@ def _check_loops(state: Lowering) -> Lowering:
 def _check_products(state: Lowering) -> Lowering:
     check_products(state.function, state.log)
     return state
-
-
-def _split_rows(state: Lowering) -> Lowering:
-    """As the config's ``structure`` says; the function as it is where that is not certain."""
-    name = state.config.get(STRUCTURE_KEY)
-    split = split_as(state.function, name) if name else None
-    return state if split is None else replace(state, function=split)
 
 
 def _roll_reductions(state: Lowering) -> Lowering:
@@ -200,7 +192,7 @@ STRUCTURE = Stage(
     "Once for each structure that configs may name: rows split over programs.",
     (
         step(
-            _split_rows,
+            split_rows,
             "Rows that are reduced, of a product or loaded, are shared as the config names it.",
         ),
         rewrite(eliminate_dead_code, "What is exchanged is not computed again.", cleanup=True),
@@ -245,6 +237,7 @@ TARGET = Stage(
     "TARGET",
     "Once for each config: what the schedule's sizes and the device make of the function.",
     (
+        step(take_pairs_apart, "Joined pairs are no matrix that can be packed: two products are."),
         step(
             _squeeze_unit_axes,
             "An axis of one element is no axis: matrix units and vectors get their shapes.",

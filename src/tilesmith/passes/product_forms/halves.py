@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 
 from tilesmith.dtypes import F32
@@ -29,8 +30,12 @@ LEAST_HALF = 16
 Two = tuple[Value, Value]
 
 
-def multiply_halves(function: Function) -> Function | None:
+def multiply_halves(
+    function: Function, is_wanted: Callable[[Dim], bool] = lambda _: True
+) -> Function | None:
     """The same with two products for each over joined pairs; None where there is no such product.
+
+    ``is_wanted`` is asked about the rows, or columns, of the operand that is taken apart.
 
     Before::
 
@@ -49,11 +54,13 @@ def multiply_halves(function: Function) -> Function | None:
         ...
         %new = dot(%x_high, %y_high, %some) : f32[m, n]
     """
-    made = apply_rules(function, [_multiply_halves])
+    made = apply_rules(function, [partial(_multiply_halves, is_wanted)])
     return None if made is function else made
 
 
-def _multiply_halves(op: Operation, defined_by: Definitions) -> list[Operation] | None:
+def _multiply_halves(
+    is_wanted: Callable[[Dim], bool], op: Operation, defined_by: Definitions
+) -> list[Operation] | None:
     if not isinstance(op, Dot) or op.result.tile.dtype != F32:
         return None
     half = _half(op.lhs.tile.shape[-1])
@@ -61,11 +68,12 @@ def _multiply_halves(op: Operation, defined_by: Definitions) -> list[Operation] 
         return None
     rank = op.lhs.tile.rank
     sides = ((op.lhs, rank - 1), (op.rhs, rank - 2))
+    lines = op.lhs.tile.shape[-2], op.rhs.tile.shape[-1]
     for joined in (1, 0):
         build = _Halves(defined_by)
         halves = build.of(*sides[joined])
         # What has to be taken apart lane by lane gains nothing.
-        if halves is None or not build.has_pairs:
+        if halves is None or not build.has_pairs or not is_wanted(lines[1 - joined]):
             continue
         others = build.of(*sides[1 - joined]) or build.taken_apart(*sides[1 - joined])
         pairs = zip(halves, others) if joined == 0 else zip(others, halves)

@@ -44,10 +44,9 @@ class PairForms(OperandForms):
         return 0.0 if name in PAIR_FORMS else super().least_gain(name)
 
 
-def pair_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
-    """Tiles of one product that two others are halves of; else nothing."""
-    first, *others = kernel.facts.matmuls or (None,)
-    if first is None or len(others) != 1 or others[0].axes != first.axes:
-        return []
-    whole = replace(kernel.facts, matmuls=(first,))
-    return converted_seeds(replace(kernel, facts=whole))
+def few_row_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """Of few rows by converted weights; two products of halves have the tiles of the whole."""
+    facts = kernel.facts.matmuls
+    if len(facts) == len(PAIR_FORMS) and facts[0].axes == facts[1].axes:
+        kernel = replace(kernel, facts=replace(kernel.facts, matmuls=facts[:1]))
+    return converted_seeds(kernel)

@@ -1,0 +1,1 @@
+"""Forms of products as steps of the pipeline."""
