@@ -44,6 +44,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/heuristics/pairs",
     "tilesmith/passes/summed_parts",
     "tilesmith/compiler/earlier_launches",
+    "tilesmith/backends/triton/model/computed_operands",
     "tilesmith/runtime/launchers/in_order",
     "tilesmith/backends/triton/heuristics/narrow_products",
     "tilesmith/backends/triton/heuristics/sides",

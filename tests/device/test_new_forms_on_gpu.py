@@ -1,4 +1,4 @@
-"""Forms that no default takes yet, on a GPU: right at boundary sizes, the same bits in every call."""
+"""Forms that no default takes yet, on a GPU: right at boundary sizes, the same in every call."""
 
 from __future__ import annotations
 

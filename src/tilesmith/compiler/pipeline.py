@@ -22,7 +22,6 @@ from tilesmith.compiler.lowering import (
     run_stages,
     step,
 )
-from tilesmith.compiler.product_forms.steps import split_rows, take_pairs_apart
 from tilesmith.diagnostics.catalogue import BaseWarning
 from tilesmith.diagnostics.kernel_warnings import WarningLog
 from tilesmith.ir.function import Function
@@ -36,9 +35,11 @@ from tilesmith.passes.expressions import (
 )
 from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.masks import drop_idle_selections, mask_partial_tiles
+from tilesmith.passes.product_forms.named import split_as, take_pairs_apart
 from tilesmith.passes.roll_reductions import roll_reductions
 from tilesmith.passes.simplify import fold_constants, simplify_algebra
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
+from tilesmith.schedule.config import STRUCTURE as STRUCTURE_KEY
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.resolution import resolve_schedule
 from tilesmith.schedule.space.slots import Entries
@@ -56,15 +57,19 @@ def _check_products(state: Lowering) -> Lowering:
     return state
 
 
+def _split_rows(state: Lowering) -> Lowering:
+    """As the config's ``structure`` says; the function as it is where that is not certain."""
+    split = split_as(state.function, state.config.get(STRUCTURE_KEY) or "")
+    return state if split is None else replace(state, function=split)
+
+
 def _roll_reductions(state: Lowering) -> Lowering:
     """Over the chunks of ``reduction_loops``, each a new block."""
     chunks = _chunk_blocks(state.function, known(state.spec).entries, state.config)
     if not chunks:
         return state
-    names = {dim: name for dim, (name, _) in chunks.items()}
-    sizes = dict(chunks.values())
-    rolled = roll_reductions(state.function, names)
-    return replace(state, function=rolled, symbols={**state.symbols, **sizes})
+    rolled = roll_reductions(state.function, {dim: name for dim, (name, _) in chunks.items()})
+    return replace(state, function=rolled, symbols={**state.symbols, **dict(chunks.values())})
 
 
 def _chunk_blocks(
@@ -110,6 +115,11 @@ def _resolve_schedule(state: Lowering) -> Lowering:
     return replace(state, schedule=schedule)
 
 
+def _take_pairs_apart(state: Lowering) -> Lowering:
+    kernel, most = known(state.spec).kernel, known(state.spec).rules.most_rows_by_pairs
+    return replace(state, function=take_pairs_apart(state.function, most, kernel.outline.extent))
+
+
 def _squeeze_unit_axes(state: Lowering) -> Lowering:
     sizes = known(state.schedule).symbols
     units = [block.name for block in state.function.blocks if sizes[block.name] == 1]
@@ -122,8 +132,7 @@ def _prepare(state: Lowering) -> Lowering:
 
 
 def _emit(state: Lowering) -> Lowering:
-    emit = known(state.backend).emit
-    return replace(state, artifact=emit(state.function, known(state.schedule)))
+    return replace(state, artifact=known(state.backend).emit(state.function, known(state.schedule)))
 
 
 TRACE = Stage(
@@ -192,7 +201,7 @@ STRUCTURE = Stage(
     "Once for each structure that configs may name: rows split over programs.",
     (
         step(
-            split_rows,
+            _split_rows,
             "Rows that are reduced, of a product or loaded, are shared as the config names it.",
         ),
         rewrite(eliminate_dead_code, "What is exchanged is not computed again.", cleanup=True),
@@ -237,7 +246,7 @@ TARGET = Stage(
     "TARGET",
     "Once for each config: what the schedule's sizes and the device make of the function.",
     (
-        step(take_pairs_apart, "Joined pairs are no matrix that can be packed: two products are."),
+        step(_take_pairs_apart, "Joined pairs are no matrix that can be packed: two products are."),
         step(
             _squeeze_unit_axes,
             "An axis of one element is no axis: matrix units and vectors get their shapes.",

@@ -44,7 +44,6 @@ class Seed(Protocol):
 
     def values(self, kernel: TargetedKernel) -> Values:
         """The keys of a Config."""
-        ...
 
 
 class KernelModel:

@@ -1,11 +1,13 @@
-"""The pass that makes the form of a name: values of ``structure`` that rewrite the function."""
+"""Forms of a function: those that a config names, and the one that some targets always want."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tilesmith.ir.function import Function
+from tilesmith.ir.types import Dim
 from tilesmith.passes.converted_operands.ahead import convert_ahead
+from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.product_forms.bits import convert_halves_by_bits
 from tilesmith.passes.product_forms.halves import multiply_halves
 from tilesmith.passes.split_rows import Form, split_rows
@@ -44,3 +46,11 @@ def split_as(function: Function, name: str) -> Function | None:
         return make(function)
     is_form = name in {form.value for form in Form}  # there are structures of backends, too
     return split_rows(function, Form(name)) if is_form else None
+
+
+def take_pairs_apart(
+    function: Function, most: int, extent: Callable[[Dim], int | None]
+) -> Function:
+    """With two products for each over joined pairs, where the other operand has few rows."""
+    made = multiply_halves(function, lambda dim: (extent(dim) or most + 1) <= most)
+    return function if made is None else eliminate_dead_code(made)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from tilesmith.backends.triton.model.computed_operands.pipeline import ComputedPipeline
+from tilesmith.backends.triton.model.computed_operands.pipeline import LoadPipeline
 from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
@@ -53,9 +53,7 @@ class _SharedUse:
 class _SharedMemoryModel:
     """Estimates the shared memory of one function under different Configs."""
 
-    def __init__(
-        self, outline: FunctionOutline, target: Target, pipeline: ComputedPipeline
-    ) -> None:
+    def __init__(self, outline: FunctionOutline, target: Target, pipeline: LoadPipeline) -> None:
         self._outline = outline
         self._target = target
         self._pipeline = pipeline
@@ -244,7 +242,7 @@ class ResourceModel:
         outline = kernel.outline
         self._kernel = kernel
         self._target = kernel.target
-        self.pipeline = ComputedPipeline(outline, kernel.target, kernel.facts.accesses)
+        self.pipeline = LoadPipeline(outline, kernel.target, kernel.facts.accesses)
         self._shared = _SharedMemoryModel(outline, kernel.target, self.pipeline)
         exact = {id(product.dot) for product in self.pipeline.products if product.is_exact}
         self._straight = [

@@ -18,7 +18,7 @@ from tilesmith.schedule.model.program_work import Operand, Product
 from tilesmith.targets import Target
 
 
-class ComputedPipeline(OperandPipeline):
+class LoadPipeline(OperandPipeline):
     """The products of one function, with all that arrives ahead for them."""
 
     def __init__(

@@ -1,1 +1,0 @@
-"""Forms of products as steps of the pipeline."""
