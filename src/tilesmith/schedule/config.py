@@ -201,6 +201,7 @@ class Specification(Protocol):
 
     def normalize(self, config: Config) -> Config:
         """The same choice with every key in full."""
+        ...
 
     def settle(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """The values that a Config with only these stands for."""

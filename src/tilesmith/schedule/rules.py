@@ -44,6 +44,7 @@ class Seed(Protocol):
 
     def values(self, kernel: TargetedKernel) -> Values:
         """The keys of a Config."""
+        ...
 
 
 class KernelModel:
@@ -146,8 +147,7 @@ class ScheduleRules:
     option_keys: tuple[str, ...] = ()
     """Keys whose values ``emit`` finds in ``Schedule.backend_options``, unless they are 0."""
     model_type = KernelModel
-    most_rows_by_pairs = 0
-    """Up to how many rows a product by joined pairs is faster as two products, in every config."""
+    most_rows_by_pairs = 0  # up to which a product by joined pairs is faster as two, always
     has_row_forms = False
     """Whether rows that are reduced may be split over programs (``structure=``)."""
     form = ""
