@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 
 import torch
 
@@ -131,5 +132,30 @@ HELD: tuple[Case, ...] = (
     Case(3072, 1024, 3072, "tf32", "nt"), Case(1280, 1280, 1280, "tf32x3"),
     Case(3072, 1024, 3072, "tf32x3"), Case(6144, 6144, 6144, "tf32x3"),
 )  # fmt: skip
-"""Shapes that no default was chosen by."""
-SETS = {"issue": CASES, "others": OTHERS, "held": HELD}
+"""Shapes that were held out until tiles of columns in parts were fitted to them as well."""
+GRAINS = (256, 64, 8, 1)
+"""What sizes are multiples of: tiles, instructions, what the copy engine takes, anything."""
+FRESH_SEED, FRESH_CASES = 20261118, 16
+
+
+def drawn(seed: int, count: int = FRESH_CASES) -> tuple[Case, ...]:
+    """Shapes that nobody chose: sizes from 256 to 16384, as many of each grain.
+
+    Once something is fitted to them, another seed draws others.
+    """
+    random, known = Random(seed), {(c.m, c.k, c.n) for c in (*CASES, *OTHERS, *HELD)}
+    found: dict[tuple[int, int, int], Case] = {}
+    while len(found) < count:
+        grain = GRAINS[len(found) % len(GRAINS)]
+        m, k, n = (max(grain, int(2 ** random.uniform(8, 14)) // grain * grain) for _ in range(3))
+        if LEAST_WORK <= m * k * n <= MOST_WORK and (m, k, n) not in known:
+            precision = "bf16" if len(found) % 8 < 6 else "tf32"
+            found[m, k, n] = Case(m, k, n, precision)
+    return tuple(found.values())
+
+
+LEAST_WORK, MOST_WORK = 1 << 28, 1 << 38
+"""Multiply-adds: shorter ones are launches, and longer ones take minutes of the device."""
+FRESH = drawn(FRESH_SEED)
+"""Shapes that nothing was chosen by. Times of them are for tables, not for heuristics."""
+SETS = {"issue": CASES, "others": OTHERS, "held": HELD, "fresh": FRESH}

@@ -1,6 +1,6 @@
 """Products with the default config, with configs around it, and by cuBLAS.
 
-    python -m benchmarks.products [--only bf16,tf32x3] [--sets issue,held] [--defaults]
+    python -m benchmarks.products [--only bf16,tf32x3] [--sets issue,fresh] [--defaults]
 
 Cases are built at the same time, each in a process of its own; a lock lets one after the other have
 the device. Times are of replayed graphs with a cold L2 cache, all rows of a case in turns. The

@@ -7,7 +7,7 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from tilesmith.ir.types import TensorType
-from tilesmith.passes.summed_parts.split import split_as
+from tilesmith.passes.product_forms.named import split_as
 
 
 @tilesmith.kernel(static_shapes=True)

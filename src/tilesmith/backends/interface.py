@@ -57,8 +57,7 @@ class Backend:
     builds_at_launch: bool = False
     """Whether code that cannot be built shows only at its first launch."""
     launch: Callable[[Artifact], Callable[..., None]] | None = None
-    """From an artifact to a function of its parameters' values. None: ``jit`` has a launcher of its
-    own for it, which needs more than an artifact."""
+    """From an artifact to a function of its parameters' values; None: ``jit`` has its launcher."""
     tuning: TuningNeeds = TuningNeeds()
 
 

@@ -35,10 +35,10 @@ from tilesmith.passes.expressions import (
 )
 from tilesmith.passes.flatten_tiles import flatten_tiles
 from tilesmith.passes.masks import drop_idle_selections, mask_partial_tiles
+from tilesmith.passes.product_forms.named import split_as, take_pairs_apart
 from tilesmith.passes.roll_reductions import roll_reductions
 from tilesmith.passes.simplify import fold_constants, simplify_algebra
 from tilesmith.passes.squeeze_unit_axes import squeeze_unit_axes
-from tilesmith.passes.summed_parts.split import split_as
 from tilesmith.schedule.config import STRUCTURE as STRUCTURE_KEY
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.resolution import resolve_schedule
@@ -59,8 +59,7 @@ def _check_products(state: Lowering) -> Lowering:
 
 def _split_rows(state: Lowering) -> Lowering:
     """As the config's ``structure`` says; the function as it is where that is not certain."""
-    name = state.config.get(STRUCTURE_KEY)
-    split = split_as(state.function, name) if name else None
+    split = split_as(state.function, state.config.get(STRUCTURE_KEY) or "")
     return state if split is None else replace(state, function=split)
 
 
@@ -69,10 +68,8 @@ def _roll_reductions(state: Lowering) -> Lowering:
     chunks = _chunk_blocks(state.function, known(state.spec).entries, state.config)
     if not chunks:
         return state
-    names = {dim: name for dim, (name, _) in chunks.items()}
-    sizes = dict(chunks.values())
-    rolled = roll_reductions(state.function, names)
-    return replace(state, function=rolled, symbols={**state.symbols, **sizes})
+    rolled = roll_reductions(state.function, {dim: name for dim, (name, _) in chunks.items()})
+    return replace(state, function=rolled, symbols={**state.symbols, **dict(chunks.values())})
 
 
 def _chunk_blocks(
@@ -118,6 +115,11 @@ def _resolve_schedule(state: Lowering) -> Lowering:
     return replace(state, schedule=schedule)
 
 
+def _take_pairs_apart(state: Lowering) -> Lowering:
+    kernel, most = known(state.spec).kernel, known(state.spec).rules.most_rows_by_pairs
+    return replace(state, function=take_pairs_apart(state.function, most, kernel.outline.extent))
+
+
 def _squeeze_unit_axes(state: Lowering) -> Lowering:
     sizes = known(state.schedule).symbols
     units = [block.name for block in state.function.blocks if sizes[block.name] == 1]
@@ -130,8 +132,7 @@ def _prepare(state: Lowering) -> Lowering:
 
 
 def _emit(state: Lowering) -> Lowering:
-    emit = known(state.backend).emit
-    return replace(state, artifact=emit(state.function, known(state.schedule)))
+    return replace(state, artifact=known(state.backend).emit(state.function, known(state.schedule)))
 
 
 TRACE = Stage(
@@ -245,6 +246,7 @@ TARGET = Stage(
     "TARGET",
     "Once for each config: what the schedule's sizes and the device make of the function.",
     (
+        step(_take_pairs_apart, "Joined pairs are no matrix that can be packed: two products are."),
         step(
             _squeeze_unit_axes,
             "An axis of one element is no axis: matrix units and vectors get their shapes.",

@@ -147,6 +147,7 @@ class ScheduleRules:
     option_keys: tuple[str, ...] = ()
     """Keys whose values ``emit`` finds in ``Schedule.backend_options``, unless they are 0."""
     model_type = KernelModel
+    most_rows_by_pairs = 0  # up to which a product by joined pairs is faster as two, always
     has_row_forms = False
     """Whether rows that are reduced may be split over programs (``structure=``)."""
     form = ""

@@ -18,6 +18,7 @@ from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_see
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
+from tilesmith.backends.triton.heuristics.pairs import seeds as pairs
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
@@ -173,7 +174,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("attention", chained_matmul.attention_seeds),
     ("product of several loops", loops.several_loop_seeds),
     ("product of one column", narrow.one_column_seeds),
-    ("few rows by converted weights", narrow.converted_seeds),
+    ("few rows by converted weights", pairs.few_row_seeds),
     ("product, then rows by it", narrow.walked_rows_seeds),
     ("matmul", matmul_seeds),
     ("rows of several tensors", several_row_seeds),
@@ -195,7 +196,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(RoleOffers, narrow.OperandForms):
+class TritonRules(RoleOffers, pairs.PairForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"

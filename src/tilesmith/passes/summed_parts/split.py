@@ -7,6 +7,7 @@ call, and nobody waits for anybody.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -22,9 +23,7 @@ from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, values_used_by, walk
 from tilesmith.ir.types import Dim, TensorType, Value, scalar
-from tilesmith.passes.converted_operands.ahead import convert_ahead
 from tilesmith.passes.row_split import CopiedOps, made_at_launch
-from tilesmith.passes.split_rows import Form, split_rows
 
 MOST_PARTS = 32
 """That one program adds up, and that memory is taken for."""
@@ -79,10 +78,10 @@ def _find(function: Function) -> SummedProduct | None:
         return None
     loops = [op for op in walk(grid.body) if isinstance(op, Loop)]
     dots = [op for op in walk(grid.body) if isinstance(op, Dot)]
-    if len(loops) != 1 or len(dots) != 1 or loops[0] not in grid.body.ops:
+    if len(loops) != 1 or not dots or loops[0] not in grid.body.ops:
         return None
     loop, known = loops[0], definitions(function.body)
-    if not _only_adds(loop, dots[0], grid, known):
+    if not _only_adds(loop, dots, grid, known):
         return None
     ends = [_end(known, x.begins[i], x.ends[i]) for x, i in ((grid, 0), (grid, 1), (loop, 0))]
     position = grid.body.ops.index(loop)
@@ -99,18 +98,21 @@ def _find(function: Function) -> SummedProduct | None:
     return SummedProduct(grid, loop, needed_by(before, [loop]), needed, sides, ends[2] or 0)
 
 
-def _only_adds(loop: Loop, dot: Dot, grid: Grid, known: dict[Value, Operation]) -> bool:
+def _only_adds(loop: Loop, dots: Sequence[Dot], grid: Grid, known: dict[Value, Operation]) -> bool:
     """Whether a loop adds products to a tile of a grid of two axes, from nothing on."""
     if len(grid.blocks) != 2 or not all((*grid.blocks, *loop.blocks)) or loop.rank != 1:
         return False
-    if len(loop.init) != 1 or loop.steps or dot not in loop.body.ops:
+    if len(loop.init) != 1 or loop.steps or not set(dots) <= set(loop.body.ops):
         return False
     start = known.get(loop.init[0])
     starts = isinstance(start, Full) and start.value == 0 and loop.init[0].tile.dtype == F32
     shape = tuple(map(Dim.of, grid.blocks))
-    adds = dot.acc is loop.carried[0] and loop.body.yielded == (dot.result,)
-    used = list(values_used_by(loop.body.ops)).count(loop.carried[0])
-    return starts and adds and used == 1 and dot.result.tile.shape == shape
+    # Each product adds to the one before it, and nothing else reads what is not all of the sum.
+    before, after = [dot.acc for dot in dots], [dot.result for dot in dots]
+    used = list(values_used_by(loop.body.ops))
+    adds = before == [loop.carried[0], *after[:-1]] and loop.body.yielded == (after[-1],)
+    are_used_once = all(used.count(value) == 1 for value in before if value is not None)
+    return starts and adds and are_used_once and all(x.tile.shape == shape for x in after)
 
 
 def _end(known: dict[Value, Operation], begin: Value, end: Value) -> int | None:
@@ -260,23 +262,3 @@ class _InParts:
             )
         )
         return result
-
-
-def _convert_then_sum(function: Function) -> Function | None:
-    made = convert_ahead(function)
-    return None if made is None else sum_in_parts(made)
-
-
-_OF_PRODUCTS = {
-    "converted_ahead": convert_ahead,
-    "converted_parts": _convert_then_sum,
-    "sum_parts": sum_in_parts,
-}
-
-
-def split_as(function: Function, name: str) -> Function | None:
-    """The same computation in the form of that name; None where that is not certain."""
-    if (make := _OF_PRODUCTS.get(name)) is not None:
-        return make(function)
-    is_form = name in {form.value for form in Form}  # there are structures of backends, too
-    return split_rows(function, Form(name)) if is_form else None

@@ -124,9 +124,8 @@ GATHER = IndexPattern("gather")
 def classify_index(outline: FunctionOutline, value: Value) -> IndexPattern:
     """What an index tile enumerates."""
     is_constant = outline.find_constant(value) is not None
-    if value.tile.rank == 0 or (
-        is_constant and all(outline.extent(d) == 1 for d in value.tile.shape)
-    ):
+    is_one = is_constant and all(outline.extent(d) == 1 for d in value.tile.shape)
+    if value.tile.rank == 0 or is_one:
         return SCALAR
     op = outline.definitions.get(value)
     if isinstance(op, (ExpandDims, Broadcast, Cast)):

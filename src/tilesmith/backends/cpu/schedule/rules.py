@@ -245,6 +245,7 @@ class CpuRules(ScheduleRules):
     """Tiles have their true size; those that are kept lie in memory, one set for each thread."""
 
     backend = "cpu"
+    most_rows_by_pairs = 128
     sizes = SizeRules(fragment=CpuBlockSizeFragment)
     model_type = CpuModel
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch, OperandPipeline
+from tilesmith.backends.triton.model.computed_operands.pipeline import LoadPipeline
+from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
@@ -52,7 +53,7 @@ class _SharedUse:
 class _SharedMemoryModel:
     """Estimates the shared memory of one function under different Configs."""
 
-    def __init__(self, outline: FunctionOutline, target: Target, pipeline: OperandPipeline) -> None:
+    def __init__(self, outline: FunctionOutline, target: Target, pipeline: LoadPipeline) -> None:
         self._outline = outline
         self._target = target
         self._pipeline = pipeline
@@ -165,9 +166,8 @@ class _SharedMemoryModel:
             # Only innermost loops start loads ahead.
             outer = PLAIN_LOOP if has_loops else launch.program_loop
             use = outer if loop is None else launch.loops.get(loop.slot, PLAIN_LOOP)
-            buffers = (use.num_stages - 1) * max(1, use.unroll_factor)
-            if use.num_stages <= 1:
-                buffers = int(load.slot in launch.descriptors)
+            own = (use.num_stages - 1) * max(1, use.unroll_factor)
+            buffers = own if own > 0 else self._pipeline.ahead(load, loop, launch)
             if buffers:
                 bytes_ = tile_bytes(launch, load.result)
                 loops.setdefault(loop, _LoopUse()).add_ring(buffers * bytes_, load.result)
@@ -242,7 +242,7 @@ class ResourceModel:
         outline = kernel.outline
         self._kernel = kernel
         self._target = kernel.target
-        self.pipeline = OperandPipeline(outline, kernel.target, kernel.facts.accesses)
+        self.pipeline = LoadPipeline(outline, kernel.target, kernel.facts.accesses)
         self._shared = _SharedMemoryModel(outline, kernel.target, self.pipeline)
         exact = {id(product.dot) for product in self.pipeline.products if product.is_exact}
         self._straight = [

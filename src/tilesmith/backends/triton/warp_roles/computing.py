@@ -107,7 +107,9 @@ class ProductEmission:
     def _clear(self, products: Sequence[Product], event: str, conditions: Sequence[str]) -> None:
         """Zeros past the end of the loop, in what products read of a turn that may be the last."""
         loads = [load for product in products for load in (product.lhs, product.rhs)]
-        cleared = [load for load in dict.fromkeys(loads) if load in self._plan.cleared]
+        is_partial = self._emitter.facts.axes[self._plan.loop][0]
+        known = self._plan.cleared if is_partial else frozenset[Load]()
+        cleared = [load for load in dict.fromkeys(loads) if load in known]
         places = {load: self.view(load, load.result, event) for load in cleared}
         emit_clearing(self._emitter, self._shared, places, conditions)
 

@@ -137,8 +137,7 @@ class Buffers:
     def find_tiles(self, emitter: RoleEmitter) -> None:
         """Of products, which must be copied, and vectors, which can be."""
         for load in (*self.plan.kept, *self.plan.ring):
-            is_whole = load.mask is not None or load in self.plan.cleared
-            tile = find_copy(emitter, load, is_whole=is_whole)
+            tile = find_copy(emitter, load, is_whole=load in self.plan.longer)
             if tile is None:
                 raise InvalidConfig(
                     problem=f"the copy engine cannot load tiles of {load.tensor.name}",
@@ -206,7 +205,8 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     for load in (*plan.kept, *plan.ring):
         if load.slot not in facts or not facts[load.slot].fits_descriptor:
             return Refusal(f"the copy engine cannot load {load.tensor.name}", load.loc)
-    if plan.cleared and (has_fp8(plan) or find_order(plan) is not None):
+    is_known = find_length(kernel, plan) is not None
+    if plan.cleared and needs_whole_steps(plan) and not is_known:
         return Refusal("its loop may end before a tensor does", plan.loop.loc)
     sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) == 1]
     if sides:
@@ -231,13 +231,32 @@ def has_fp8(plan: RolePlan) -> bool:
     return any(product.dot.lhs.tile.dtype.bits == BYTE for product in plan.products)
 
 
+def needs_whole_steps(plan: RolePlan) -> bool:
+    """Whether nobody clears what lies past the end: fp8 was never right so, two parts never do."""
+    return has_fp8(plan) or (bool(plan.cleared) and find_order(plan) is not None)
+
+
+def find_length(kernel: TargetedKernel, plan: RolePlan) -> int | None:
+    """The number of positions that the loop goes over, where it is the same for all tiles."""
+    ends = (plan.loop.begins[0], plan.loop.ends[0])
+    begin, end = map(kernel.outline.find_constant, ends)
+    return None if begin is None or end is None else max(0, end - begin)
+
+
+def is_cut_short(kernel: TargetedKernel, plan: RolePlan, step: int) -> bool:
+    """Whether the last of such steps may hold what lies past the end of the loop."""
+    length = find_length(kernel, plan)
+    return bool(plan.cleared) and (length is None or length % step != 0)
+
+
 def whole_steps(kernel: TargetedKernel, plan: RolePlan, rows: int) -> int:
     """What steps of the loop must divide; 0 where any will do."""
     whole = gcd(rows, plan.begin_step) if plan.long_last and not plan.cleared else 0
-    # fp8 was never seen to be right on a device where a tile is partial.
+    if not needs_whole_steps(plan):
+        return whole
     (axis,) = kernel.outline.axes_of(plan.loop)
     extent = kernel.outline.extent(Dim.of(plan.rows)) if plan.long_last else axis.extent
-    return gcd(whole, extent or 1) if has_fp8(plan) else whole
+    return gcd(whole, extent or 1)
 
 
 def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:

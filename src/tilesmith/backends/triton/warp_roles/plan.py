@@ -21,11 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import gcd
 
+from tilesmith.backends.triton.warp_roles.ends.cuts import Bounds, find_cuts
 from tilesmith.backends.triton.warp_roles.refusals import (
-    Bounds,
     Refusal,
     find_branch,
-    find_cuts,
     leaves_out_rows_only,
 )
 from tilesmith.dtypes import BF16, F8E4M3, F16, F32
@@ -77,8 +76,10 @@ class RolePlan:
     """What the loop's first index is a multiple of, besides rows of a tile; 1 if not known."""
     branch: If | None = None
     """What the loop stands in, where only some tiles have work."""
+    longer: frozenset[Load] = frozenset()
+    """Loads whose tiles may hold more than the source asks for."""
     cleared: frozenset[Load] = frozenset()
-    """Loads of the loop that may end before their tensors do."""
+    """Those of the loop that may hold what lies past its end."""
 
     @property
     def always(self) -> tuple[Operation, ...]:
@@ -219,7 +220,7 @@ class _Planner:
             self._begin_step(rows, self._loop.begins[0]),
             self._branch,
         )
-        plan = replace(plan, cleared=self._cleared(plan))
+        plan = self._with_cuts(plan)
         self._check_rows(plan)
         self._check_carried(plan)
         return plan
@@ -245,16 +246,17 @@ class _Planner:
             return None
         return op if self._feeds_products_only(op.result) else None
 
-    def _cleared(self, plan: RolePlan) -> frozenset[Load]:
-        """Those whose lanes past the end of the loop are no zeros."""
+    def _with_cuts(self, plan: RolePlan) -> RolePlan:
+        """Rows of others are computed and not stored; what is past the end of the loop counts."""
         bounds = Bounds(plan.sides, plan.rows, plan.first_row, self._defining)
-        cuts = {x: find_cuts(x, (plan.grid, plan.loop), bounds) for x in (*plan.kept, *plan.ring)}
+        loads, step = (*plan.kept, *plan.ring), plan.loop.blocks[0]
+        cuts = {load: find_cuts(load, (plan.grid, plan.loop), bounds) for load in loads}
         for load, found in cuts.items():
-            # Rows that a mask leaves out are not stored.
-            known = plan.rows if load.mask is not None else plan.loop.blocks[0]
-            if found - {known}:
+            if found - {plan.rows, step}:
                 raise _Refused(f"a tile of {load.tensor.name} may end before the tensor does", load)
-        return frozenset(load for load, found in cuts.items() if found and load.mask is None)
+        longer = {load for load in loads if cuts[load] or load.mask is not None}
+        cleared = {load for load in loads if step in cuts[load]}
+        return replace(plan, longer=frozenset(longer), cleared=frozenset(cleared))
 
     def _feeds_products_only(self, value: Value) -> bool:
         return all(

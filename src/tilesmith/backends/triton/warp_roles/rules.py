@@ -13,7 +13,7 @@ from typing_extensions import override
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns
 from tilesmith.backends.triton.warp_roles.columns.tiles import RoleSeed, column_slot, wave_seeds
-from tilesmith.backends.triton.warp_roles.copies import whole_steps
+from tilesmith.backends.triton.warp_roles.copies import is_cut_short, whole_steps
 from tilesmith.backends.triton.warp_roles.edges.operands import (
     GROUP_REGISTERS,
     OTHER_REGISTERS,
@@ -207,7 +207,9 @@ class WarpRoleRules(ConfigConditions):
         whole = whole_steps(kernel, self._plan, rows)
         if whole % step:
             raise InvalidConfig(
-                problem=f"steps of {step} over a loop that ends with {rows} rows",
+                problem=f"steps of {step} over a loop that ends with {rows} rows"
+                if self._plan.long_last
+                else f"steps of {step} over a loop that ends before a tensor does",
                 expected=f"a divisor of {whole}: whole tiles are copied",
                 fix=f"{_largest_divisor(whole, step)} for {self._plan.loop.blocks[0]}",
             )
@@ -306,7 +308,7 @@ class WarpRoleRules(ConfigConditions):
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
         ways = (True, False) if is_staggered and may_walk else (False,)
         # Clearing the rest of a wide tile takes registers that a group does not have.
-        steps = (128, 64, 32)[bool(self._plan.cleared) :]
+        steps = (128, 64, 32)[is_cut_short(kernel, self._plan, 128) :]
         for is_looped, size, number, stages in combinations(ways, steps, groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
             seed = RoleSeed(blocks, number, stages, tile_order(kernel, self._plan))

@@ -1,0 +1,52 @@
+"""Products by weights of which a byte holds two: forms that multiply halves, and their tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from typing_extensions import override
+
+from tilesmith.backends.triton.heuristics.narrow_products.seeds import (
+    SUM_PARTS,
+    OperandForms,
+    converted_seeds,
+)
+from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.ir.ops.rearrangement import Join
+from tilesmith.ir.traversal import walk
+from tilesmith.schedule.rules import TargetedKernel
+
+PAIR_FORMS = (PAIR_PRODUCTS, PAIR_PARTS) = ("pair_products", "pair_parts")
+UNTIMED = frozenset(PAIR_FORMS)
+"""Forms that no device has run yet: a config or a search may take them, a default does not."""
+
+
+class PairForms(OperandForms):
+    """Two products of halves where one has operands that are joined."""
+
+    @override
+    def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
+        forms = super().row_forms(kernel)
+        facts = kernel.facts.matmuls
+        has_units = kernel.target.kind == "cuda" and all(f.uses_tensor_cores for f in facts)
+        body = kernel.outline.function.body
+        if len(facts) != 1 or not has_units or not any(isinstance(op, Join) for op in walk(body)):
+            return forms
+        return [*forms, *(PAIR_FORMS if SUM_PARTS in forms else (PAIR_PRODUCTS,))]
+
+    @override
+    def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
+        return name not in UNTIMED and super().may_be_first_form(name, kernel)
+
+    @override
+    def least_gain(self, name: str) -> float:
+        return 0.0 if name in PAIR_FORMS else super().least_gain(name)
+
+
+def few_row_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """Of few rows by converted weights; two products of halves have the tiles of the whole."""
+    facts = kernel.facts.matmuls
+    if len(facts) == len(PAIR_FORMS) and facts[0].axes == facts[1].axes:
+        kernel = replace(kernel, facts=replace(kernel.facts, matmuls=facts[:1]))
+    return converted_seeds(kernel)

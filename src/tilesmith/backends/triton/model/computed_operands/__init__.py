@@ -1,0 +1,1 @@
+"""Operands of products that a loop computes: what is loaded for them arrives ahead, too."""

@@ -1,0 +1,1 @@
+"""Tiles that end before their tensors do."""

@@ -1,0 +1,1 @@
+"""Products of numbers that come in pairs, as two products."""
