@@ -35,16 +35,13 @@ def _combined(
         return old.index_add(0, where, values)
     if kind in ("max", "min"):
         return old.scatter_reduce(0, where, values, f"a{kind}")
-    found = torch.zeros_like(old)
-    for bit in range(torch.iinfo(old.dtype).bits):
-        given = (values >> bit) & 1
-        before = (old >> bit) & 1
-        given = 1 - given if kind == "and" else given
-        count = torch.zeros_like(old, dtype=torch.int64).index_add(0, where, given.long())
-        some = (count % 2 if kind == "xor" else count.clamp(max=1)).to(old.dtype)
-        after = {"and": before & (1 - some), "or": before | some, "xor": before ^ some}[kind]
-        found |= after << bit
-    return found
+    bits = torch.arange(torch.iinfo(old.dtype).bits)[:, None]
+    given, before = (values.long() >> bits) & 1, (old.long() >> bits) & 1
+    given = 1 - given if kind == "and" else given
+    count = torch.zeros_like(before).index_add(1, where, given)
+    some = count % 2 if kind == "xor" else count.clamp(max=1)
+    after = {"and": before & (1 - some), "or": before | some, "xor": before ^ some}[kind]
+    return (after << bits).sum(0).to(old.dtype)
 
 
 def _bound_of_sums(old: Tracked, where: torch.Tensor, given: Tracked) -> torch.Tensor:

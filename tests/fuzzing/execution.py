@@ -39,6 +39,8 @@ OLDER_SHARE = 4
 OTHER_SEED = 7_000_003
 """Keeps the second random config apart from those of other programs."""
 GPU_CONFIGS = 3
+INTERPRETED_SHARE = 6
+"""One shape in so many runs on the interpreter as a whole, and one tile by tile."""
 LARGE = 500
 """Sizes from which the interpreter runs whole tensors only: it takes tiles one after the other."""
 
@@ -203,9 +205,9 @@ def host_ways(case: Case, seed: int, *, build: bool) -> Iterator[Way]:
     normal = runs.bound.config_spec.normalize(config)
     is_first = not case.number
     is_large = max(case.program.sizes.values()) > LARGE
-    if is_first or is_large or case.number % 3 == 1:
+    if is_first or is_large or case.number % INTERPRETED_SHARE == 1:
         yield Way("interpreter", lambda: runs.interpreted(None))
-    if is_first or (case.number % 3 == 2 and not is_large):
+    if is_first or (case.number % INTERPRETED_SHARE == 2 and not is_large):
         yield Way(f"interpreter {dict(config)}", lambda: runs.interpreted(normal))
     yield Way("cpu", lambda: runs.compiled(None))
     yield Way(f"cpu {dict(config)}", lambda: runs.compiled(config))

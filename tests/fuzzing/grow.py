@@ -30,9 +30,18 @@ from tests.fuzzing.grow_statements import (
     grow_store,
 )
 from tests.fuzzing.pointwise import BOOLS, EIGHT_BITS
-from tests.fuzzing.program import Grown, Outer, Program, Scalar, TensorSpec, Value, end_text
+from tests.fuzzing.program import (
+    Grown,
+    Outer,
+    Program,
+    Scalar,
+    TensorSpec,
+    Value,
+    end_text,
+    walk,
+)
 from tests.fuzzing.scope import Scope, Workshop
-from tests.fuzzing.statements import Accumulate, Create, Load, Position, Product
+from tests.fuzzing.statements import Accumulate, Create, Load, Position, Product, Store
 
 SIZES = (17, 16, 1, 2, 15, 33, 7, 0, 3, 64, 31, 70)
 SMALL_SIZES = (5, 1, 4, 2, 7, 8, 16, 3)
@@ -58,7 +67,7 @@ def grow_program(choices: Choices) -> Program:
     sizes = {"M": pick(choices, SIZES), "N": pick(choices, SIZES), "K": pick(choices, SMALL_SIZES)}
     sizes["G"] = pick(choices, GRID_SIZES)
     content = pick(choices, ("integers", "numbers"))
-    shop = Workshop(choices, sizes, content, not chance(choices, 65))
+    shop = Workshop(choices, sizes, content, not chance(choices, 80))
     for _ in range(1 + choices.below(3)):
         rank = 1 + choices.below(3)
         dims = ["M", "N", "K", "G"]
@@ -79,23 +88,13 @@ def grow_program(choices: Choices) -> Program:
         if has_barrier:
             shop.finished = [spec for spec in shop.tensors if _is_readable(spec)]
         loops.append(replace(_outer(shop), is_after_barrier=has_barrier))
-    if not any(spec.is_output for spec in shop.tensors):
-        loops.append(_smallest_loop(shop))
     tensors, scalars = tuple(shop.tensors), tuple(shop.scalars)
     return Program(sizes, tensors, scalars, tuple(loops), shop.is_static, choices.below(1000))
 
 
-def _smallest_loop(shop: Workshop) -> Outer:
-    """A loop that stores something, where all others had too much to store."""
-    scope = Scope(tiles={"t": "K"}, own=("t",), programs=("t",))
-    value = scope.add(shop.value(torch.int32, ("t",)))
-    body = (Create(value, None), *grow_store(shop, scope, value))
-    return Outer("tile", (("t", "K", 0, 0),), None, body)
-
-
 def _is_readable(spec: TensorSpec) -> bool:
     """Whether a later loop may load what an earlier one has written."""
-    return spec.is_output and all(isinstance(dim, str) for dim in spec.dims)
+    return spec.is_output and spec.dims != () and all(isinstance(dim, str) for dim in spec.dims)
 
 
 def _outer(shop: Workshop) -> Outer:
@@ -120,6 +119,9 @@ def _outer(shop: Workshop) -> Outer:
         body.append(Create(value, "1", ""))
     for value in unused(scope.values, body)[-MAX_STORES:] or scope.values[-1:]:
         body += grow_store(shop, scope, value)
+    if not any(isinstance(statement, Store) for statement in walk(body)):
+        value = scope.add(shop.value(torch.int32, ()))  # all else had too much to store
+        body += [Create(value, "1", ""), *grow_store(shop, scope, value)]
     return Outer(kind, tuple(axes), fixed, tuple(body))
 
 

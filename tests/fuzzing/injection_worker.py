@@ -21,14 +21,18 @@ from tests.fuzzing.execution import Failure, first_failure
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.injections import INJECTIONS
 from tests.fuzzing.program import UndecidedError
+from tests.fuzzing.variants import family
 
+MEMBERS = 3
+"""Shapes of each program beside its own."""
 Answer = dict[str, Any]
 
 
 def run(number: int, seed: str, mode: str) -> Failure | None:
     """What goes wrong with a program; nothing where nothing can be said."""
     try:
-        return first_failure(grow_program(RandomChoices(f"{seed}/{number}")), number, mode)
+        program = grow_program(RandomChoices(f"{seed}/{number}"))
+        return first_failure(family(program, number, MEMBERS), number, mode)
     except UndecidedError:
         return None
 

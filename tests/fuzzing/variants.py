@@ -15,7 +15,7 @@ LARGE = (2048, 3001, 4097, 6007)
 SMALL_DIMS = {"G": (2, 3, 5, 7), "K": (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33)}
 MAX_ELEMENTS = 40_000
 ATTEMPTS = 30
-ONES_SHARE = 8
+ONES_SHARE = 16
 """One member in so many has sizes of 0 and 1, which are constants of kernels of their own."""
 DATA = ("", "", "", "special", "ends")
 LARGE_SHARE = 4

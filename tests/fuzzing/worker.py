@@ -27,7 +27,7 @@ from tests.fuzzing.coverage import Coverage, pairs_of, read_coverage
 from tests.fuzzing.execution import Failure, first_failure, is_same_failure, judge
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.program import Program, UndecidedError
-from tests.fuzzing.saved_programs import saved
+from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.variants import SIZES, family, with_sizes
 
 SHRINKING_SECONDS = 60
@@ -65,6 +65,18 @@ def check(job: Job, coverage: Coverage) -> Job:
         found = smaller(choices.taken, found, job, failure)
     note = f"{failure.way}\n{failure.problem}"
     answer |= {"saved": saved(found, job["index"], job["mode"], note)}
+    return {**answer, "outcome": "different", "way": failure.way, "problem": failure.problem}
+
+
+def answer_to(job: Job, coverage: Coverage) -> Job:
+    """What comes of a random program, or of one that was saved."""
+    if "saved" not in job:
+        return check(job, coverage)
+    data = job["saved"]
+    verdict = judge(restored(data), data["index"], data["mode"])
+    failure, answer = verdict.failure, {"cases": dict(verdict.cases)}
+    if failure is None:
+        return {**answer, "outcome": "refused" if verdict.refused else "same"}
     return {**answer, "outcome": "different", "way": failure.way, "problem": failure.problem}
 
 
@@ -126,7 +138,7 @@ def serve(mode: str, coverage: Coverage) -> None:
     warnings.simplefilter("ignore")
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        answer = check(json.loads(line), coverage)
+        answer = answer_to(json.loads(line), coverage)
         print(json.dumps(answer), file=answers, flush=True)
         if any(text in answer.get("problem", "") for text in STICKY):
             os._exit(3)
