@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from tests.fuzzing.oracle import expected, find_difference, make_arguments, shar
 from tests.fuzzing.program import Program, UndecidedError
 from tests.fuzzing.tracked import Tracked
 from tilesmith.artifacts import Artifact
+from tilesmith.backends.cpu.emission import context
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.exc import InvalidConfig, ReduceIdentityNotGiven
 from tilesmith.jit.bound_kernel import BoundKernel
@@ -39,6 +41,8 @@ OLDER_SHARE = 4
 OTHER_SEED = 7_000_003
 """Keeps the second random config apart from those of other programs."""
 GPU_CONFIGS = 3
+SHARED_SHARE = 6
+"""Kernels of one seed in so many give threads parts of any amount of work."""
 INTERPRETED_SHARE = 6
 """One shape in so many runs on the interpreter as a whole, and one tile by tile."""
 LARGE = 500
@@ -301,12 +305,28 @@ def judge(members: Sequence[Program], seed: int, mode: str) -> Verdict:
     refused: list[Failure] = []
     compared: set[tuple[str, ...]] = set()
     for case in cases(members):
-        failure = _judge_case(case, seed, mode, refused, compared)
+        with threads_of(case, seed):
+            failure = _judge_case(case, seed, mode, refused, compared)
         if failure is not None:
             return Verdict(failure, tuple(refused), Counter(backend for backend, *_ in compared))
     counts = Counter(backend for backend, *_ in compared)
     wrong = next((failure for failure in refused if not is_too_large(failure.problem)), None)
     return Verdict(wrong, tuple(refused), counts)
+
+
+@contextmanager
+def threads_of(case: Case, seed: int) -> Iterator[None]:
+    """Large shapes run on 2 to 5 threads; kernels of some seeds share even little work."""
+    before = torch.get_num_threads(), context.MIN_PARALLEL_WORK
+    shares_little = seed % SHARED_SHARE == 1
+    is_shared = shares_little or max(case.program.sizes.values()) > LARGE
+    torch.set_num_threads(2 + seed // SHARED_SHARE % 4 if is_shared else 1)
+    context.MIN_PARALLEL_WORK = 1 if shares_little else before[1]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        context.MIN_PARALLEL_WORK = before[1]
 
 
 def _judge_case(

@@ -20,11 +20,13 @@ from tests.fuzzing.choices import RandomChoices
 from tests.fuzzing.execution import Failure, first_failure
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.injections import INJECTIONS
+from tests.fuzzing.more_injections import MORE_INJECTIONS
 from tests.fuzzing.program import UndecidedError
 from tests.fuzzing.variants import family
 
 MEMBERS = 3
 """Shapes of each program beside its own."""
+KNOWN = {**INJECTIONS, **MORE_INJECTIONS}
 Answer = dict[str, Any]
 
 
@@ -39,7 +41,7 @@ def run(number: int, seed: str, mode: str) -> Failure | None:
 
 def find(name: str, numbers: range, seed: str, say: Callable[[Answer], None]) -> None:
     """Try programs with a bug until one goes wrong."""
-    injection = INJECTIONS[name]
+    injection = KNOWN[name]
     injection.apply()
     for number in numbers:
         say({"tried": number + 1})
@@ -79,7 +81,7 @@ def grade(name: str, limit: int, seed: str) -> Answer:
             found["way"] = f"the process died (status {status})"
         if "way" not in found:
             break
-        if is_right(found["tried"] - 1, seed, INJECTIONS[name].mode):
+        if is_right(found["tried"] - 1, seed, KNOWN[name].mode):
             return {"name": name, "is_caught": True, **found}
         first = found["tried"]
     return {"name": name, "is_caught": False, "tried": found["tried"]}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzzing.choices import RecordedChoices
-from tests.fuzzing.execution import cases, ways
+from tests.fuzzing.execution import cases, threads_of, ways
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.program import Program
 from tests.fuzzing.saved_programs import read_saved, restored
@@ -30,11 +30,12 @@ def replay(data: Mapping[str, Any]) -> bool:
     write(members[0].source() + "\n")
     for case in cases(members):
         write(f"sizes {dict(case.program.sizes)} {case.program.data}\n")
-        for way in ways(case, data["index"], data["mode"]):
-            problem = way.find_problem()
-            write(f"{way.name}: {problem or 'as expected'}\n")
-            if problem:
-                return False
+        with threads_of(case, data["index"]):
+            for way in ways(case, data["index"], data["mode"]):
+                problem = way.find_problem()
+                write(f"{way.name}: {problem or 'as expected'}\n")
+                if problem:
+                    return False
     return True
 
 
