@@ -112,7 +112,9 @@ def main(arguments: list[str] | None = None) -> int:
     covered.write_text(json.dumps(coverage.rows()))
     (folder / "coverage.txt").write_text(f"{coverage.table()}\n\n{coverage.by_op()}\n")
     print(f"{coverage.table()}\n{records.summary()}")
-    print(f"{done} of {len(jobs)} programs of seed {options.seed} in {time.monotonic() - start:.0f} s")
+    print(
+        f"{done} of {len(jobs)} programs of seed {options.seed} in {time.monotonic() - start:.0f} s"
+    )
     return 1 if bad else 0
 
 

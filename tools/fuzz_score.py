@@ -1,4 +1,4 @@
-"""Grades the random programs: puts twenty known bugs into the compiler, counts programs to find each.
+"""Grades the random programs: how many it takes to find each of twenty known compiler bugs.
 
 ``python -m tools.fuzz_score [--limit 300] [--seed 0] [names ...]``; exits with 1 if one is missed.
 """

@@ -10,18 +10,20 @@ from tests.fuzzing.tracked import Tracked, exact_below
 from tilesmith.numerics.tolerance import unit_roundoff
 
 
-def updated(
-    tensor: Tracked, places: tuple[torch.Tensor, ...], given: Tracked, kind: str
-) -> None:
+def updated(tensor: Tracked, places: tuple[torch.Tensor, ...], given: Tracked, kind: str) -> None:
     """Change ``tensor`` in place; ``places`` has one index tensor for each dimension."""
     strides = torch.empty(tensor.value.shape, device="meta").stride()
-    where = sum((x * stride for x, stride in zip(places, strides)), torch.zeros([], dtype=torch.int64))
+    where = sum(
+        (x * stride for x, stride in zip(places, strides)), torch.zeros([], dtype=torch.int64)
+    )
     where = where.expand(given.value.shape).reshape(-1)
     old, error = tensor.value.reshape(-1), tensor.error.reshape(-1)
     values, doubt = given.value.reshape(-1), given.error.reshape(-1)
     found = _combined(old, where, values, kind)
     if tensor.dtype.is_floating_point:
-        bound = _bound_of_sums(Tracked(old, error, tensor.dtype), where, Tracked(values, doubt, given.dtype))
+        bound = _bound_of_sums(
+            Tracked(old, error, tensor.dtype), where, Tracked(values, doubt, given.dtype)
+        )
     else:
         bound = error.index_add(0, where, doubt)
     tensor.value.copy_(found.reshape(tensor.value.shape))
@@ -50,7 +52,9 @@ def _bound_of_sums(old: Tracked, where: torch.Tensor, given: Tracked) -> torch.T
     ones = torch.ones_like(given.error)
     count = torch.zeros_like(old.error).index_add(0, where, ones)
     error = old.error.index_add(0, where, given.error)
-    size = old.value.abs().index_add(0, where, given.value.abs() + given.error.nan_to_num(posinf=0.0))
+    size = old.value.abs().index_add(
+        0, where, given.value.abs() + given.error.nan_to_num(posinf=0.0)
+    )
     bound = error + (count + 1) * unit * size
     bound = torch.where(size < torch.finfo(old.dtype).max, bound, math.inf)
     is_exact = (size < exact_below(old, given, unit=unit)) | (count == 0)

@@ -232,4 +232,7 @@ def _best(xs: list[Tracked], values: list[torch.Tensor], dim: int) -> list[Track
         may_win = (doubt > 0) & (seen[0] + doubt >= best.double())
         is_other = tag.value.narrow(dim, 0, last + 1) != chosen
         unsure.narrow(dim, last, 1).copy_((may_win & is_other).any(dim, keepdim=True))
-    return [_chosen(first, values[0], dim), known(values[1], unsure + _spoilt(tag, dim) + _spoilt(first, dim))]
+    return [
+        _chosen(first, values[0], dim),
+        known(values[1], unsure + _spoilt(tag, dim) + _spoilt(first, dim)),
+    ]

@@ -73,10 +73,11 @@ def _mask(statement: Any) -> str:
         return "+".join(parts)
     result = getattr(statement, "result", None) or getattr(statement, "operand", None)
     axes = result.axes if isinstance(result, Value) else getattr(statement, "axes", ())
-    has_tile, has_whole = (any((axis[0] in "tuwb") == is_tile for axis in axes) for is_tile in (1, 0))
-    return {(1, 1): "tile and whole", (1, 0): "tile", (0, 1): "whole"}.get(
-        (has_tile, has_whole), "scalar"
-    )
+    has_tile = any(axis[0] in "tuwb" for axis in axes)
+    has_whole = any(axis[0] not in "tuwb" for axis in axes)
+    if has_tile and has_whole:
+        return "tile and whole"
+    return "tile" if has_tile else "whole" if has_whole else "scalar"
 
 
 def _structure(program: Program) -> list[str]:

@@ -41,6 +41,8 @@ OLDER_SHARE = 4
 OTHER_SEED = 7_000_003
 """Keeps the second random config apart from those of other programs."""
 GPU_CONFIGS = 3
+TRACED_SHARE = 20
+"""One seed in so many is also called inside of torch.compile."""
 SHARED_SHARE = 6
 """Kernels of one seed in so many give threads parts of any amount of work."""
 INTERPRETED_SHARE = 6
@@ -213,7 +215,12 @@ def host_ways(case: Case, seed: int, *, build: bool) -> Iterator[Way]:
         yield Way("interpreter", lambda: runs.interpreted(None))
     if is_first or (case.number % INTERPRETED_SHARE == 2 and not is_large):
         yield Way(f"interpreter {dict(config)}", lambda: runs.interpreted(normal))
-    yield Way("cpu", lambda: runs.compiled(None))
+    if is_first and seed % TRACED_SHARE == TRACED_SHARE - 1:
+        traced = torch.compile(lambda *given: case.kernel(*given), backend="eager")
+        yield Way("torch.compile", lambda: runs.problem(traced))
+    # Every second shape is called as users do: the kernel finds its code by the arguments.
+    call = case.kernel if case.number % 2 else runs.bound.compile_config(None)
+    yield Way("cpu", lambda: runs.problem(call))
     yield Way(f"cpu {dict(config)}", lambda: runs.compiled(config))
     if not is_first:
         other = runs.random_config(seed + OTHER_SEED)

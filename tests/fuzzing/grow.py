@@ -196,9 +196,7 @@ def _loop_bounds(shop: Workshop, scope: Scope, size: str, before: Grown) -> tupl
     return (bounds[0], bounds[1]) if len(bounds) == 2 else ("0", bounds[0])
 
 
-def _same_tile(
-    shop: Workshop, inner: Scope, axis: str, begin: str, end: str
-) -> tuple[str, str]:
+def _same_tile(shop: Workshop, inner: Scope, axis: str, begin: str, end: str) -> tuple[str, str]:
     """Once more over a tile that is there, in other steps, instead of that tile."""
     tiles = [tile for tile in inner.own if tile in inner.tiles and tile != axis]
     if not tiles:

@@ -68,6 +68,16 @@ def _ends(dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor([limits.min, limits.max, limits.max - 1, limits.min + 1])
 
 
+def _places(content: str, limit: int, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    if content == "order":
+        return torch.randperm(limit, generator=generator)
+    found = _indices(limit, shape, generator)
+    if content == "index":
+        return found
+    wild = torch.tensor(WILD)[torch.randint(0, len(WILD), shape, generator=generator)]
+    return torch.where(torch.rand(shape, generator=generator) < 0.4, wild, found)
+
+
 def _indices(limit: int, shape: list[int], generator: torch.Generator) -> torch.Tensor:
     """Below ``limit``; often a few of them again and again."""
     found = torch.randint(0, max(1, limit), shape, generator=generator)
@@ -80,14 +90,8 @@ def _contents(spec: TensorSpec, sizes: Mapping[str, int], seed: str) -> torch.Te
     generator = torch.Generator().manual_seed(hash_of(seed + spec.name))
     if spec.content == "fill":
         return torch.full(shape, limit).to(spec.dtype)
-    if spec.content == "index":
-        return _indices(limit, shape, generator).to(spec.dtype)
-    if spec.content == "hostile":
-        wild = torch.tensor(WILD)[torch.randint(0, len(WILD), shape, generator=generator)]
-        is_wild = torch.rand(shape, generator=generator) < 0.4
-        return torch.where(is_wild, wild, _indices(limit, shape, generator)).to(spec.dtype)
-    if spec.content == "order":
-        return torch.randperm(limit, generator=generator).to(spec.dtype)
+    if not spec.is_data:
+        return _places(spec.content, limit, shape, generator).to(spec.dtype)
     if spec.dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
     if spec.dtype == torch.int64 and spec.content == "numbers":

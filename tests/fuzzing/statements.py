@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from tests.fuzzing.pointwise import FUNCTIONS, evaluate
 from tests.fuzzing.atomics import updated
+from tests.fuzzing.pointwise import FUNCTIONS, evaluate
 from tests.fuzzing.program import Meaning, UndecidedError, Value, size_of
 from tests.fuzzing.reductions import accumulated, added_product, reduced, scanned
 from tests.fuzzing.tracked import Tracked, cast, exactly

@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, given, reject, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzzing.choices import DrawnChoices, RandomChoices, minimise
+from tests.fuzzing.choices import RandomChoices, minimise
 from tests.fuzzing.execution import (
     Failure,
     first_failure,
@@ -38,6 +38,16 @@ INTERPRETED = 12
 BUILT = 4
 SEED = 2026
 FILTERS = [HealthCheck.filter_too_much, HealthCheck.large_base_example]
+
+
+class DrawnChoices:
+    """Decisions drawn by hypothesis, which shrinks them."""
+
+    def __init__(self, draw: Callable[..., Any]) -> None:
+        self._draw = draw
+
+    def below(self, bound: int) -> int:
+        return self._draw(st.integers(0, bound - 1))
 
 
 @st.composite
@@ -76,7 +86,13 @@ def test_exported_modules_compute_the_same_when_interpreted() -> None:
     worker = Worker("interpret")
     try:
         for number in range(INTERPRETED):
-            job = {"seed": SEED, "index": number, "mode": "interpret", "shrink": False, "members": 1}
+            job = {
+                "seed": SEED,
+                "index": number,
+                "mode": "interpret",
+                "shrink": False,
+                "members": 1,
+            }
             answer = worker.check(job, timeout=300)
             assert answer["outcome"] in ("same", "undecided", "refused"), answer
     finally:
