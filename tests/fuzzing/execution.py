@@ -219,8 +219,8 @@ def host_ways(case: Case, seed: int, *, build: bool) -> Iterator[Way]:
         traced = torch.compile(lambda *given: case.kernel(*given), backend="eager")
         yield Way("torch.compile", lambda: runs.problem(traced))
     # Every second shape is called as users do: the kernel finds its code by the arguments.
-    call = case.kernel if case.number % 2 else runs.bound.compile_config(None)
-    yield Way("cpu", lambda: runs.problem(call))
+    is_called = case.number % 2 == 1
+    yield Way("cpu", lambda: runs.problem(case.kernel) if is_called else runs.compiled(None))
     yield Way(f"cpu {dict(config)}", lambda: runs.compiled(config))
     if not is_first:
         other = runs.random_config(seed + OTHER_SEED)
