@@ -24,8 +24,9 @@ from tests.fuzzing.records import GOOD, Records, commit
 from tests.fuzzing.saved_programs import saved, write_saved
 from tests.fuzzing.variants import family
 
-INTERPRETED_SHARE = 10
-"""Without a GPU one program in so many also runs under Triton's interpreter."""
+OTHER_SHARE = 10
+"""Without a GPU one program in so many also runs under Triton's interpreter, and as many others
+are grown for their gradients."""
 INTERPRETED_MEMBERS = 4
 """Shapes of those, since the interpreter takes a second for some."""
 CANDIDATES = 4
@@ -57,8 +58,9 @@ def make_jobs(options: argparse.Namespace) -> list[Job]:
         return jobs
     few = min(INTERPRETED_MEMBERS, options.members)
     return jobs + [
-        {**shared, "index": n, "mode": "interpret", "members": few}
-        for n in numbers[::INTERPRETED_SHARE]
+        {**shared, "index": n, "mode": mode, "members": few}
+        for mode in ("interpret", "gradient")
+        for n in numbers[::OTHER_SHARE]
     ]
 
 

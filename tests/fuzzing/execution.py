@@ -1,7 +1,8 @@
 """Runs a program in many ways and compares each with the oracle.
 
-Modes: ``host`` (interpreter, native code, emitted Triton), ``cuda`` (Triton on a GPU) and
-``interpret`` (exported modules in a process that has TRITON_INTERPRET set).
+Modes: ``host`` (interpreter, native code, emitted Triton), ``build`` (the same, compiled for a
+GPU), ``cuda`` (Triton on a GPU), ``interpret`` (exported modules in a process that has
+TRITON_INTERPRET set) and ``gradient`` (derived gradients of smooth programs).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.fuzzing.exported_module import import_text
+from tests.fuzzing.gradients import gradient_problem
 from tests.fuzzing.layouts import Placed, bits_of, contents, is_untouched
 from tests.fuzzing.oracle import expected, find_difference, make_arguments, shared
 from tests.fuzzing.program import Program, UndecidedError
@@ -28,7 +30,7 @@ from tests.fuzzing.tracked import Tracked
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.cpu.emission import context
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.exc import InvalidConfig, ReduceIdentityNotGiven
+from tilesmith.exc import AutodiffNotSupported, InvalidConfig, ReduceIdentityNotGiven
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import REFERENCE
 from tilesmith.runtime.native.host_cpu import can_run, host_target
@@ -266,12 +268,23 @@ def interpreted_ways(case: Case, seed: int) -> Iterator[Way]:
     yield Way(f"exported {dict(config)}", lambda: runs.exported(config))
 
 
+def gradient_ways(case: Case) -> Iterator[Way]:
+    """Derived gradients, with the default config."""
+
+    def find_problem() -> str:
+        return gradient_problem(case.program, case.arguments, case.kernel)
+
+    yield Way("gradient", find_problem)
+
+
 def ways(case: Case, seed: int, mode: str) -> Iterator[Way]:
     """All ways of a mode."""
     if mode == "cuda":
         return gpu_ways(case, seed)
     if mode == "interpret":
         return interpreted_ways(case, seed)
+    if mode == "gradient":
+        return gradient_ways(case)
     return host_ways(case, seed, build=mode == "build")
 
 
@@ -346,6 +359,10 @@ def _judge_case(
             name = way.name
             try:
                 problem = way.find_problem()
+            except UndecidedError:
+                continue
+            except AutodiffNotSupported:
+                continue  # says so and gives no gradient
             except InvalidConfig as error:
                 refused.append(_refusal(name, error, program))
                 continue

@@ -55,6 +55,10 @@ SIMPLE: tuple[Callable[[Workshop, Scope], Grown], ...] = (
     grow_combination, grow_compute, grow_reshape, grow_compute, grow_sort, grow_compute,
     grow_atomic, grow_hostile_load, grow_ordered_store, grow_bounded_sum,
 )  # fmt: skip
+SMOOTH_STATEMENTS: tuple[Callable[[Workshop, Scope], Grown], ...] = (
+    grow_compute, grow_load, grow_compute, grow_reduction, grow_compute, grow_product,
+    grow_shifted_load, grow_hostile_load, grow_bounded_sum, grow_ordered_store, grow_store,
+)  # fmt: skip
 COMBINED = {
     "sum": "lambda a, b: a + b",
     "amax": "lambda a, b: torch.where(a > b, a, b)",
@@ -62,12 +66,17 @@ COMBINED = {
 }
 
 
-def grow_program(choices: Choices) -> Program:
-    """A program that kernels of the language can express, with inputs it is defined for."""
+def grow_program(choices: Choices, *, is_smooth: bool = False) -> Program:
+    """A program that kernels of the language can express, with inputs it is defined for.
+
+    A smooth one has gradients that are whole numbers.
+    """
     sizes = {"M": pick(choices, SIZES), "N": pick(choices, SIZES), "K": pick(choices, SMALL_SIZES)}
     sizes["G"] = pick(choices, GRID_SIZES)
     content = pick(choices, ("integers", "numbers"))
+    content = "integers" if is_smooth else content
     shop = Workshop(choices, sizes, content, not chance(choices, 80))
+    shop.is_smooth = is_smooth
     for _ in range(1 + choices.below(3)):
         rank = 1 + choices.below(3)
         dims = ["M", "N", "K", "G"]
@@ -76,15 +85,16 @@ def grow_program(choices: Choices) -> Program:
             shop.new_input(names)
     if not shop.tensors:
         shop.new_input(("M",))
-    if chance(choices, 10):
+    if not is_smooth and chance(choices, 10):
         shop.new_alias(pick(choices, shop.tensors))
     for _ in range(choices.below(3)):
         value = pick(choices, SCALARS)
         is_constant = chance(choices, 30)
+        value = int(value) if is_smooth else value
         shop.scalars.append(Scalar(shop.name("s"), value, is_constant))
     loops = [_outer(shop)]
     for _ in range(pick(choices, (0, 0, 0, 0, 0, 1, 1, 2))):
-        has_barrier = chance(choices, 60)
+        has_barrier = not is_smooth and chance(choices, 60)
         if has_barrier:
             shop.finished = [spec for spec in shop.tensors if _is_readable(spec)]
         loops.append(replace(_outer(shop), is_after_barrier=has_barrier))
@@ -146,7 +156,8 @@ def grow_block(shop: Workshop, scope: Scope, depth: int, count: int) -> Grown:
             grow = pick(shop.choices, (grow_tile_loop, grow_repeat, grow_branch, grow_while))
             grown += grow(shop, scope, depth + 1)
         else:
-            grown += pick(shop.choices, SIMPLE)(shop, scope)
+            simple = SMOOTH_STATEMENTS if shop.is_smooth else SIMPLE
+            grown += pick(shop.choices, simple)(shop, scope)
     return grown
 
 
@@ -248,7 +259,7 @@ def _combine(shop: Workshop, kind: str, value: Value, dtype: torch.dtype) -> str
 def _accumulator(shop: Workshop, value: Value) -> tuple[str, torch.dtype, str]:
     if value.dtype in BOOLS:
         return "any", torch.bool, "0"
-    kind = pick(shop.choices, ("sum", "amax", "amin"))
+    kind = "sum" if shop.is_smooth else pick(shop.choices, ("sum", "amax", "amin"))
     if kind != "sum":
         return kind, value.dtype, pick(shop.choices, ("-9", "9", "0"))
     floats = (torch.float32, torch.float64, value.dtype)

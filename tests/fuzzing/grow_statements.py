@@ -32,6 +32,7 @@ from tests.fuzzing.statements import (
     Store,
 )
 
+SMOOTH = ("add", "mul", "sub", "neg", "add", "mul", "to_torch.float32", "to_torch.float64")
 MAX_RANK = 3
 MAX_ELEMENTS = 40_000
 LITERALS = ("2", "3", "1", "0.5", "-1", "4", "0")
@@ -183,7 +184,7 @@ FoundFunction = tuple[str, tuple[Operand, ...], tuple[str, ...], torch.dtype]
 
 
 def _function(shop: Workshop, scope: Scope, first: Value | None) -> FoundFunction | None:
-    names = list(pick(shop.choices, FAMILIES))
+    names = list(SMOOTH if shop.is_smooth else pick(shop.choices, FAMILIES))
     name = pick(shop.choices, names)
     operands: list[Operand] = []
     for kinds in FUNCTIONS[name].kinds:
@@ -247,7 +248,7 @@ def grow_reduction(shop: Workshop, scope: Scope) -> Grown:
     kinds += ["any", "all"] if value.dtype in INTEGERS + BOOLS else ["mean", "prod"]
     if shop.sizes[value.axes[dim]] and value.dtype not in BOOLS:
         kinds += ["amax", "amin", "argmax", "argmin"]
-    kind = pick(shop.choices, kinds)
+    kind = "sum" if shop.is_smooth else pick(shop.choices, kinds)
     dtype = getattr(torch, kind)(torch.ones([1], dtype=value.dtype), 0).dtype
     axes = value.axes[:dim] + value.axes[dim + 1 :]
     return [Reduce(scope.add(shop.value(dtype, axes)), kind, value, dim)]
@@ -295,7 +296,7 @@ def grow_matrices(shop: Workshop, scope: Scope, inner: str) -> list[Load]:
     if not others or not shop.sizes[inner_size]:
         return []
     column = pick(shop.choices, others)
-    dtype = pick(shop.choices, PRODUCT_TYPES)
+    dtype = torch.float32 if shop.is_smooth else pick(shop.choices, PRODUCT_TYPES)
     loads: list[Load] = []
     for axes in ((row, inner), (inner, column)):
         if shop.elements(scope, axes) > MAX_ELEMENTS:
@@ -335,7 +336,7 @@ def grow_store(shop: Workshop, scope: Scope, value: Value | None = None) -> Grow
     dims = tuple(dim_of(scope, axis) for axis in axes)
     if math.prod(map(shop.length, dims)) > MAX_ELEMENTS:
         return []
-    dtype = pick(shop.choices, OUTPUT_TYPES) or value.dtype
+    dtype = value.dtype if shop.is_smooth else pick(shop.choices, OUTPUT_TYPES) or value.dtype
     spec = shop.new_output(dims, dtype)
     is_shared = not spec.is_allocated and chance(shop.choices, 15)
     stored = Stored(spec, tuple(axes), shop.new_alias(spec) if is_shared else None)

@@ -38,8 +38,15 @@ def _contents(spec: TensorSpec, program: Program) -> torch.Tensor:
     return contents(spec, program.sizes, str(program.seed), program.data)
 
 
-def expected(program: Program, arguments: Sequence[Placed] | None = None) -> list[Tracked]:
-    """The outputs, in the program's order; raises UndecidedError where rounding decides."""
+def expected(
+    program: Program,
+    arguments: Sequence[Placed] | None = None,
+    leaves: Mapping[str, torch.Tensor] | None = None,
+) -> list[Tracked]:
+    """The outputs, in the program's order; raises UndecidedError where rounding decides.
+
+    Tensors in ``leaves``, in fp64, are taken for arguments of their names: autograd sees them.
+    """
     arguments = make_arguments(program) if arguments is None else arguments
     placed = {spec.name: x.view for spec, x in zip(program.arguments, arguments)}
     own: dict[str, Tracked] = {}
@@ -48,6 +55,10 @@ def expected(program: Program, arguments: Sequence[Placed] | None = None) -> lis
             own[spec.name] = own[spec.shares].mapped(_turned if spec.is_turned else lambda x: x)
             continue
         given = placed[spec.name] if spec.name in placed else _contents(spec, program)
+        if leaves is not None and spec.name in leaves:
+            zeros = torch.zeros(given.shape, dtype=torch.float64)
+            own[spec.name] = Tracked(leaves[spec.name].clone(), zeros, spec.dtype)
+            continue
         own[spec.name] = exactly(given).mapped(
             lambda part: part.clone(memory_format=torch.contiguous_format)
         )

@@ -15,6 +15,7 @@ LAYOUTS = ("contiguous", "transposed", "gaps", "offset", "expanded")
 OUTPUT_LAYOUTS = ("contiguous", "transposed", "gaps", "offset")
 OUTPUT_TYPES = (None, None, None, torch.float32, torch.int32, torch.float16, torch.int64)
 FILLS = (0, 7, 1)
+SMOOTH_TYPES = (torch.float32, torch.float64)
 
 
 @dataclass
@@ -104,6 +105,8 @@ class Workshop:
         self.sizes = sizes
         self.content = content
         self.is_static = is_static
+        self.is_smooth = False
+        """Whether all it computes are sums and products of floats, which have gradients."""
         self.tensors: list[TensorSpec] = []
         self.scalars: list[Scalar] = []
         self.finished: list[TensorSpec] = []
@@ -122,7 +125,8 @@ class Workshop:
 
     def new_input(self, dims: tuple[str, ...], dtype: torch.dtype | None = None) -> TensorSpec:
         """A tensor with data."""
-        dtype = dtype or pick(self.choices, ANY + EIGHT_BITS)
+        types = SMOOTH_TYPES if self.is_smooth else ANY + EIGHT_BITS
+        dtype = dtype or pick(self.choices, types)
         layout = pick(self.choices, LAYOUTS)
         content = pick(self.choices, (self.content, self.content, self.content, "low"))
         spec = TensorSpec(self.name("x"), dtype, dims, layout, content)
@@ -151,7 +155,7 @@ class Workshop:
     def new_output(self, dims: tuple[str | int, ...], dtype: torch.dtype) -> TensorSpec:
         """A tensor to store to."""
         layout = pick(self.choices, OUTPUT_LAYOUTS)
-        is_allocated = chance(self.choices, 30)
+        is_allocated = self.is_smooth or chance(self.choices, 30)
         fill = pick(self.choices, FILLS)
         spec = TensorSpec(
             self.name("out"),

@@ -16,7 +16,7 @@ from tests.fuzzing.saved_programs import read_saved, restored
 
 CORPUS = Path(__file__).parent / "corpus"
 FILES = sorted(CORPUS.glob("*.json"))
-ON_HOST = [path for path in FILES if read_saved(path)["mode"] == "host"]
+ON_HOST = [path for path in FILES if read_saved(path)["mode"] in ("host", "gradient")]
 INTERPRETED = [path for path in FILES if read_saved(path)["mode"] == "interpret"]
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tests.fuzzing.choices import RandomChoices, RecordedChoices, minimise
+from tests.fuzzing.choices import Choices, RandomChoices, RecordedChoices, minimise
 from tests.fuzzing.coverage import Coverage, pairs_of, read_coverage
 from tests.fuzzing.execution import Failure, first_failure, is_same_failure, judge
 from tests.fuzzing.grow import grow_program
@@ -35,23 +35,29 @@ STICKY = ("illegal memory access", "misaligned", "launch failure", "illegal inst
 Job = dict[str, Any]
 
 
+def _grown(choices: Choices, job: Job) -> Program:
+    return grow_program(choices, is_smooth=job["mode"] == "gradient")
+
+
 def choose(job: Job, coverage: Coverage) -> RandomChoices:
     """The decisions of the candidate that teaches most."""
     candidates = [
         RandomChoices(f"{job['seed']}/{job['index']}" + (f"/{n}" if n else ""))
         for n in range(job.get("candidates", 1))
     ]
-    worth = [coverage.rarity(pairs_of(grow_program(choices))) for choices in candidates]
+    worth = [coverage.rarity(pairs_of(_grown(choices, job))) for choices in candidates]
     return candidates[worth.index(max(worth))]
 
 
 def check(job: Job, coverage: Coverage) -> Job:
     """Grow the program of a job, run it, make it smaller if it fails."""
     choices = choose(job, coverage)
-    program = grow_program(RecordedChoices(choices.taken))
+    program = _grown(RecordedChoices(choices.taken), job)
     pairs = pairs_of(program)
     coverage.add(pairs)
     members = family(program, job["index"], job.get("members", 0))
+    if job["mode"] == "gradient":  # whole numbers only
+        members = [replace(member, data="") for member in members]
     try:
         verdict = judge(members, job["index"], job["mode"])
     except UndecidedError:
@@ -101,7 +107,7 @@ def smaller(
     wanted = alone  # another backend may come first
 
     def rebuilt(candidate: list[int]) -> Program:
-        grown = with_sizes(grow_program(RecordedChoices(candidate)), last.sizes)
+        grown = with_sizes(_grown(RecordedChoices(candidate), job), last.sizes)
         return replace(grown, seed=last.seed, data=last.data)
 
     small = minimise(decisions, lambda candidate: fails([rebuilt(candidate)]), attempts=300)
