@@ -12,7 +12,6 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
@@ -26,9 +25,9 @@ from tests.fuzzing.gradients import gradient_problem
 from tests.fuzzing.layouts import Placed, bits_of, contents, is_untouched
 from tests.fuzzing.oracle import expected, find_difference, make_arguments, shared
 from tests.fuzzing.program import Program, UndecidedError
+from tests.fuzzing.threads import LARGE, threads_for
 from tests.fuzzing.tracked import Tracked
 from tilesmith.artifacts import Artifact
-from tilesmith.backends.cpu.emission import context
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.exc import AutodiffNotSupported, InvalidConfig, ReduceIdentityNotGiven
 from tilesmith.jit.bound_kernel import BoundKernel
@@ -45,12 +44,8 @@ OTHER_SEED = 7_000_003
 GPU_CONFIGS = 3
 TRACED_SHARE = 20
 """One seed in so many is also called inside of torch.compile."""
-SHARED_SHARE = 6
-"""Kernels of one seed in so many give threads parts of any amount of work."""
 INTERPRETED_SHARE = 6
 """One shape in so many runs on the interpreter as a whole, and one tile by tile."""
-LARGE = 500
-"""Sizes from which the interpreter runs whole tensors only: it takes tiles one after the other."""
 
 
 @dataclass(frozen=True)
@@ -212,13 +207,13 @@ def host_ways(case: Case, seed: int, *, build: bool) -> Iterator[Way]:
     config = runs.random_config(seed)
     normal = runs.bound.config_spec.normalize(config)
     is_first = not case.number
-    is_large = max(case.program.sizes.values()) > LARGE
+    is_large = max(case.program.sizes.values()) > LARGE  # tile by tile it would take long
     if is_first or is_large or case.number % INTERPRETED_SHARE == 1:
         yield Way("interpreter", lambda: runs.interpreted(None))
     if is_first or (case.number % INTERPRETED_SHARE == 2 and not is_large):
         yield Way(f"interpreter {dict(config)}", lambda: runs.interpreted(normal))
     if is_first and seed % TRACED_SHARE == TRACED_SHARE - 1:
-        traced = torch.compile(lambda *given: case.kernel(*given), backend="eager")
+        traced = torch.compile(lambda *x: case.kernel(*x), backend="eager")  # noqa: PLW0108
         yield Way("torch.compile", lambda: runs.problem(traced))
     # Every second shape is called as users do: the kernel finds its code by the arguments.
     is_called = case.number % 2 == 1
@@ -325,28 +320,13 @@ def judge(members: Sequence[Program], seed: int, mode: str) -> Verdict:
     refused: list[Failure] = []
     compared: set[tuple[str, ...]] = set()
     for case in cases(members):
-        with threads_of(case, seed):
+        with threads_for(case.program, seed):
             failure = _judge_case(case, seed, mode, refused, compared)
         if failure is not None:
             return Verdict(failure, tuple(refused), Counter(backend for backend, *_ in compared))
     counts = Counter(backend for backend, *_ in compared)
     wrong = next((failure for failure in refused if not is_too_large(failure.problem)), None)
     return Verdict(wrong, tuple(refused), counts)
-
-
-@contextmanager
-def threads_of(case: Case, seed: int) -> Iterator[None]:
-    """Large shapes run on 2 to 5 threads; kernels of some seeds share even little work."""
-    before = torch.get_num_threads(), context.MIN_PARALLEL_WORK
-    shares_little = seed % SHARED_SHARE == 1
-    is_shared = shares_little or max(case.program.sizes.values()) > LARGE
-    torch.set_num_threads(2 + seed // SHARED_SHARE % 4 if is_shared else 1)
-    context.MIN_PARALLEL_WORK = 1 if shares_little else before[1]
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        context.MIN_PARALLEL_WORK = before[1]
 
 
 def _judge_case(

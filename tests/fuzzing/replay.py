@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzzing.choices import RecordedChoices
-from tests.fuzzing.execution import cases, threads_of, ways
+from tests.fuzzing.execution import cases, ways
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.program import Program
 from tests.fuzzing.saved_programs import read_saved, restored
+from tests.fuzzing.threads import threads_for
 
 
 def rebuild(decisions: Sequence[int]) -> Program:
@@ -30,7 +31,7 @@ def replay(data: Mapping[str, Any]) -> bool:
     write(members[0].source() + "\n")
     for case in cases(members):
         write(f"sizes {dict(case.program.sizes)} {case.program.data}\n")
-        with threads_of(case, data["index"]):
+        with threads_for(case.program, data["index"]):
             for way in ways(case, data["index"], data["mode"]):
                 problem = way.find_problem()
                 write(f"{way.name}: {problem or 'as expected'}\n")

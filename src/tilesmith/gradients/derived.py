@@ -195,7 +195,7 @@ class DerivedBackward:
         return tuple(grads.get(id(leaf)) for leaf in tensors)
 
     def find_variant(self, values: tuple[Any, ...]) -> Variant:
-        """The trace that what host code computed fits; a new one where no launch had such values."""
+        """The trace that what host code computed fits; a new one where there is none."""
         found = self._find_known(values)
         if found is None:
             with torch.no_grad():
