@@ -1,61 +1,48 @@
 """Checks many random programs in worker processes; exits with 1 if any computes something else.
 
-``python -m tools.fuzz --count 5000 --seed 7 [--device cuda] [--jobs 8]``. Each failing program is
-written as a file that runs it again. A worker that hangs or dies is reported with its program and
-replaced.
+``python -m tools.fuzz --count 5000 --seed 7 [--device cuda] [--jobs 8] [--seconds 480]``. Writes a
+line for each program to a log, and goes on where that ends. Each failing program is made smaller
+and written as a file that runs it again. A worker that hangs or dies is reported with its program
+and replaced. At the end: how many kernels, shapes and configs were compared, and which pairs of
+features they had.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 from tests.fuzzing.choices import RandomChoices
+from tests.fuzzing.coverage import read_coverage
 from tests.fuzzing.grow import grow_program
-from tests.fuzzing.processes import Job, check_all
+from tests.fuzzing.processes import Job, Limits, check_all
+from tests.fuzzing.records import GOOD, Records, commit
+from tests.fuzzing.saved_programs import saved, write_saved
+from tests.fuzzing.variants import family
 
-GOOD = ("same", "undecided", "refused")
-"""Nothing is wrong: results agree, or there are none to compare."""
-INTERPRETED_SHARE = 10
-"""Without a GPU one program in so many also runs under Triton's interpreter."""
-
-FILE = '''"""A random program that does not compute what it should: {way}
-
-{problem}
-
-{source}
-Sizes: {sizes}
-Run it from the root of the repository: PYTHONPATH=src:. python {name}
-"""
-
-from tests.fuzzing.replay import replay
-
-if __name__ == "__main__":
-    replay(decisions={decisions}, index={index}, mode={mode!r})
-'''
+OTHER_SHARE = 10
+"""Without a GPU one program in so many also runs under Triton's interpreter, and as many others
+are grown for their gradients."""
+INTERPRETED_MEMBERS = 4
+"""Shapes of those, since the interpreter takes a second for some."""
+CANDIDATES = 4
+"""Programs that are grown for each that is run: the one with the rarest features."""
+SAVE_EVERY = 50
 
 
 def write_program(job: Job, answer: Job, folder: Path) -> Path:
-    """A file that runs a failing program again."""
-    choices = RandomChoices(f"{job['seed']}/{job['index']}")
-    program = grow_program(choices)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"program_{job['seed']}_{job['index']}_{job['mode']}.py"
-    text = FILE.format(
-        way=answer["way"],
-        problem=answer["problem"].replace("\\", "/").replace('"""', "'''"),
-        source=answer.get("source", program.source()),
-        sizes=answer.get("sizes", dict(program.sizes)),
-        name=path,
-        decisions=answer.get("decisions", choices.taken),
-        index=job["index"],
-        mode=job["mode"],
-    )
-    path.write_text(text)
+    """A file that ``tests.fuzzing.replay`` runs again."""
+    found = answer.get("saved")
+    if found is None:  # the process died of it: nobody knows of which candidate or shape
+        program = grow_program(RandomChoices(f"{job['seed']}/{job['index']}"))
+        members = family(program, job["index"], job.get("members", 0))
+        found = saved(members, job["index"], job["mode"], answer["problem"])
+    path = folder / f"program_{job['seed']}_{job['index']}_{job['mode']}.json"
+    write_saved(path, found)
     return path
 
 
@@ -63,12 +50,17 @@ def make_jobs(options: argparse.Namespace) -> list[Job]:
     """What to check: each program on the device; without a GPU some by interpretation too."""
     mode = "cuda" if options.device == "cuda" else "host" if options.no_build else "build"
     numbers = range(options.first, options.first + options.count)
-    shared = {"seed": options.seed, "shrink": not options.no_shrink}
-    jobs: list[Job] = [{**shared, "index": n, "mode": mode} for n in numbers]
+    shared = {"seed": options.seed, "shrink": not options.no_shrink, "candidates": CANDIDATES}
+    jobs: list[Job] = [
+        {**shared, "index": n, "mode": mode, "members": options.members} for n in numbers
+    ]
     if mode == "cuda":
         return jobs
+    few = min(INTERPRETED_MEMBERS, options.members)
     return jobs + [
-        {**shared, "index": n, "mode": "interpret"} for n in numbers[::INTERPRETED_SHARE]
+        {**shared, "index": n, "mode": mode, "members": few}
+        for mode in ("interpret", "gradient")
+        for n in numbers[::OTHER_SHARE]
     ]
 
 
@@ -79,33 +71,53 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--count", type=int, default=1000)
     add("--seed", type=int, default=0)
     add("--first", type=int, default=0, help="number of the first program")
+    add("--members", type=int, default=8, help="more shapes for each kernel that takes them")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--jobs", type=int, default=os.cpu_count(), help="processes")
     add("--timeout", type=float, default=240.0, help="seconds for one program")
+    add("--seconds", type=float, default=float("inf"), help="begin no program after so many")
     add("--no-build", action="store_true", help="emit Triton code but do not compile it")
     add("--no-shrink", action="store_true", help="leave failing programs as they are")
-    add("--out", default="fuzz-failures", help="folder for failing programs")
+    add("--out", default="fuzz-failures", help="folder for failing programs, log and coverage")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run from the command line."""
     options = parse(arguments)
-    jobs, outcomes, start = make_jobs(options), Counter[str](), time.monotonic()
+    folder, start, bad = Path(options.out), time.monotonic(), 0
+    records, version = Records(folder / "log.jsonl"), commit()
+    covered = folder / "coverage.json"
+    coverage = read_coverage(covered)
+    jobs = [job for job in make_jobs(options) if not records.is_done(job)]
+    done = 0
 
     def report(job: Job, answer: Job) -> None:
-        outcomes[answer["outcome"]] += 1
+        nonlocal bad, done
+        done += 1
+        coverage.add(map(tuple, answer.get("pairs", ())))
+        line = {name: job[name] for name in ("seed", "index", "mode")}
+        line |= {"commit": version, "outcome": answer["outcome"], "cases": answer.get("cases", {})}
         if answer["outcome"] not in GOOD:
-            path = write_program(job, answer, Path(options.out))
+            bad += 1
+            path = write_program(job, answer, folder)
+            line |= {"way": answer["way"], "problem": answer["problem"][:300], "file": str(path)}
             print(f"{answer['outcome']}: {path}\n  {answer['way']}\n  {answer['problem'][:300]}")
             sys.stdout.flush()
+        records.add(line)
+        if done % SAVE_EVERY == 0:
+            covered.write_text(json.dumps(coverage.rows()))
 
-    check_all(jobs, options.jobs, options.timeout, report)
-    bad = sum(outcomes.values()) - sum(outcomes[outcome] for outcome in GOOD)
-    found = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
-    seconds = time.monotonic() - start
-    print(f"{options.count} programs of seed {options.seed} in {seconds:.0f} s, checks: {found}")
-    return 1 if bad or len(jobs) != sum(outcomes.values()) else 0
+    limits = Limits(options.jobs, options.timeout, options.seconds, str(covered))
+    check_all(jobs, limits, report)
+    folder.mkdir(parents=True, exist_ok=True)
+    covered.write_text(json.dumps(coverage.rows()))
+    (folder / "coverage.txt").write_text(f"{coverage.table()}\n\n{coverage.by_op()}\n")
+    print(f"{coverage.table()}\n{records.summary()}")
+    print(
+        f"{done} of {len(jobs)} programs of seed {options.seed} in {time.monotonic() - start:.0f} s"
+    )
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

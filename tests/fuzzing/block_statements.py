@@ -15,24 +15,41 @@ from tests.fuzzing.tracked import exactly
 
 @dataclass(frozen=True)
 class TileLoop:
-    """A sequential loop over tiles: on whole tensors its body runs once."""
+    """A sequential loop over tiles: on whole tensors its body runs once.
+
+    Attributes:
+        begin: text of the first index: a number, a 0-d value, or ``t.begin`` of a tile.
+        end: text of the end: a size, a 0-d value, or ``t.end`` of the same tile.
+    """
 
     axis: str
-    size: str
-    begin: int
-    end: int
-    end_text: str
+    begin: str
+    end: str
     body: tuple[Statement, ...]
+    block_size: int | None = None
 
     def lines(self) -> list[str]:
-        begin = f"{self.begin}, " if self.begin else ""
-        return [f"for {self.axis} in hl.tile({begin}{self.end_text}):", *indented(self.body)]
+        begin = f"{self.begin}, " if self.begin != "0" else ""
+        block = f", block_size={self.block_size}" if self.block_size else ""
+        head = f"for {self.axis} in hl.tile({begin}{self.end}{block}):"
+        return [head, *indented(self.body)]
 
     def evaluate(self, meaning: Meaning) -> None:
-        meaning.ranges[self.axis] = (self.begin, self.end)
-        if self.begin < self.end:
+        begin, end = bound_of(self.begin, meaning), bound_of(self.end, meaning)
+        meaning.ranges[self.axis] = (begin, max(begin, end))
+        if begin < end:
             for statement in self.body:
                 statement.evaluate(meaning)
+
+
+def bound_of(text: str, meaning: Meaning) -> int:
+    """The number that a loop begins or ends with: over all tiles together."""
+    tile, _, end = text.partition(".")
+    if end:
+        return meaning.extent(tile)[end == "end"]
+    if text in meaning.values:
+        return int(decided(Value(text, torch.int64, ()), meaning))
+    return int(number_of(text, meaning))
 
 
 @dataclass(frozen=True)

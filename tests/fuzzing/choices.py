@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any, Protocol, TypeVar
-
-from hypothesis import strategies as st
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -45,16 +43,6 @@ class RecordedChoices:
     def below(self, bound: int) -> int:
         self.taken.append(min(next(self._left, 0), bound - 1))
         return self.taken[-1]
-
-
-class DrawnChoices:
-    """Decisions drawn by hypothesis, which shrinks them."""
-
-    def __init__(self, draw: Callable[..., Any]) -> None:
-        self._draw = draw
-
-    def below(self, bound: int) -> int:
-        return self._draw(st.integers(0, bound - 1))
 
 
 def pick(choices: Choices, options: Sequence[T]) -> T:

@@ -178,8 +178,8 @@ def _running(text: str, xs: Sequence[torch.Tensor], dim: int) -> list[torch.Tens
 
 
 def _spoilt(x: Tracked, dim: int) -> torch.Tensor:
-    """Where something before is unknown."""
-    is_unknown = x.error.isinf() if x.dtype.is_floating_point else x.error > 0
+    """Where something before is unknown, or of no order: functions here are not made for NaN."""
+    is_unknown = x.error.isinf() | ~x.value.isfinite() if x.dtype.is_floating_point else x.error > 0
     return is_unknown.double().cumsum(dim)
 
 
@@ -214,7 +214,7 @@ def _bound(
 
 
 def _chosen(x: Tracked, value: torch.Tensor, dim: int) -> Tracked:
-    worst = x.error.cummax(dim).values
+    worst = torch.where(_spoilt(x, dim) > 0, math.inf, x.error.cummax(dim).values)
     if x.dtype.is_floating_point:
         return Tracked(value, worst, x.dtype)
     return known(value, worst)
@@ -232,4 +232,7 @@ def _best(xs: list[Tracked], values: list[torch.Tensor], dim: int) -> list[Track
         may_win = (doubt > 0) & (seen[0] + doubt >= best.double())
         is_other = tag.value.narrow(dim, 0, last + 1) != chosen
         unsure.narrow(dim, last, 1).copy_((may_win & is_other).any(dim, keepdim=True))
-    return [_chosen(first, values[0], dim), known(values[1], unsure + _spoilt(tag, dim))]
+    return [
+        _chosen(first, values[0], dim),
+        known(values[1], unsure + _spoilt(tag, dim) + _spoilt(first, dim)),
+    ]

@@ -1,7 +1,8 @@
 """Runs a program in many ways and compares each with the oracle.
 
-Modes: ``host`` (interpreter, native code, emitted Triton), ``cuda`` (Triton on a GPU) and
-``interpret`` (exported modules in a process that has TRITON_INTERPRET set).
+Modes: ``host`` (interpreter, native code, emitted Triton), ``build`` (the same, compiled for a
+GPU), ``cuda`` (Triton on a GPU), ``interpret`` (exported modules in a process that has
+TRITON_INTERPRET set) and ``gradient`` (derived gradients of smooth programs).
 """
 
 from __future__ import annotations
@@ -9,23 +10,26 @@ from __future__ import annotations
 import linecache
 import re
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.fuzzing.exported_module import import_text
-from tests.fuzzing.layouts import Placed, contents, is_untouched
-from tests.fuzzing.oracle import expected, find_difference, make_arguments
+from tests.fuzzing.gradients import gradient_problem
+from tests.fuzzing.layouts import Placed, bits_of, contents, is_untouched
+from tests.fuzzing.oracle import expected, find_difference, make_arguments, shared
 from tests.fuzzing.program import Program, UndecidedError
+from tests.fuzzing.threads import LARGE, threads_for
 from tests.fuzzing.tracked import Tracked
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.exc import InvalidConfig, ReduceIdentityNotGiven
+from tilesmith.exc import AutodiffNotSupported, InvalidConfig, ReduceIdentityNotGiven
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import REFERENCE
 from tilesmith.runtime.native.host_cpu import can_run, host_target
@@ -35,18 +39,34 @@ GPU = "cuda:90"
 OLDER = ("cpu:avx2", "cpu:sse")
 OLDER_SHARE = 4
 """One program in so many also runs as code for older CPUs."""
+OTHER_SEED = 7_000_003
+"""Keeps the second random config apart from those of other programs."""
+GPU_CONFIGS = 3
+TRACED_SHARE = 20
+"""One seed in so many is also called inside of torch.compile."""
+INTERPRETED_SHARE = 6
+"""One shape in so many runs on the interpreter as a whole, and one tile by tile."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A way to run a program that went wrong."""
+    """A way to run a program that went wrong, and the program with the shapes and data of that."""
 
     way: str
     problem: str
+    program: Program | None = None
 
 
-Way = tuple[str, Callable[[], str]]
-"""A name, and what finds a problem: its text, or nothing."""
+class Way(NamedTuple):
+    """A name, what finds a problem (its text, or nothing), and whether results are compared."""
+
+    name: str
+    find_problem: Callable[[], str]
+    is_compared: bool = True
+
+    @property
+    def backend(self) -> str:
+        return self.name.split()[0]
 
 
 def make_kernel(program: Program) -> Any:
@@ -66,23 +86,35 @@ def make_kernel(program: Program) -> Any:
     )
 
 
-class Runs:
-    """One program bound to one target, run in several ways."""
+class Case(NamedTuple):
+    """A program with its arguments and results, and the kernel that all of its family share."""
 
-    def __init__(self, program: Program, wanted: list[Tracked], target: str = "") -> None:
-        self.program = program
-        self.wanted = wanted
+    program: Program
+    arguments: list[Placed]
+    wanted: list[Tracked]
+    kernel: Any
+    number: int
+    """Which member of the family it is."""
+
+
+class Runs:
+    """One case bound to one target, run in several ways."""
+
+    def __init__(self, case: Case, target: str = "") -> None:
+        self.program, self.arguments, self.wanted, kernel, _ = case
         self.device = "cuda" if target == "cuda" else "cpu"
-        self.arguments = make_arguments(program)
         given = self.given(self._fresh())
-        kernel = make_kernel(program)
         is_plain = target in ("", "cuda")
         self.bound: BoundKernel = (
             kernel.bind(given) if is_plain else kernel.bind(given, target=target)
         )
 
     def _fresh(self) -> list[Placed]:
-        return [placed.copy(self.device) for placed in self.arguments]
+        copies: dict[str, Placed] = {}
+        for spec, placed in zip(self.program.arguments, self.arguments):
+            other = copies.get(spec.shares)
+            copies[spec.name] = shared(other, spec) if other else placed.copy(self.device)
+        return list(copies.values())
 
     def given(self, placed: list[Placed]) -> tuple[Any, ...]:
         """All arguments of a call."""
@@ -106,10 +138,12 @@ class Runs:
 
     def _stray_write(self, placed: list[Placed]) -> str:
         for spec, before, after in zip(self.program.arguments, self.arguments, placed):
-            if not is_untouched(before, after):
+            if spec.shares:
+                continue
+            if spec.is_output and not is_untouched(before, after):
                 return f"memory around {spec.name} was written"
             if not spec.is_output and not _same(before.memory, after.memory.cpu()):
-                return f"input {spec.name} was written"
+                return f"input {spec.name} or memory around it was written"
         return ""
 
     def compiled(self, config: Any) -> str:
@@ -164,98 +198,168 @@ class Runs:
 
 
 def _same(left: torch.Tensor, right: torch.Tensor) -> bool:
-    return bool(torch.equal(left.nan_to_num(12345.0), right.nan_to_num(12345.0)))
+    return bool(torch.equal(bits_of(left), bits_of(right)))
 
 
-def host_ways(program: Program, wanted: list[Tracked], seed: int, *, build: bool) -> Iterator[Way]:
+def host_ways(case: Case, seed: int, *, build: bool) -> Iterator[Way]:
     """What is checked on a machine without a GPU."""
-    runs = Runs(program, wanted)
+    runs = Runs(case)
     config = runs.random_config(seed)
     normal = runs.bound.config_spec.normalize(config)
-    yield "interpreter", lambda: runs.interpreted(None)
-    yield f"interpreter {dict(config)}", lambda: runs.interpreted(normal)
-    yield "cpu", lambda: runs.compiled(None)
-    yield f"cpu {dict(config)}", lambda: runs.compiled(config)
-    yield from older_ways(program, wanted, seed)
+    is_first = not case.number
+    is_large = max(case.program.sizes.values()) > LARGE  # tile by tile it would take long
+    if is_first or is_large or case.number % INTERPRETED_SHARE == 1:
+        yield Way("interpreter", lambda: runs.interpreted(None))
+    if is_first or (case.number % INTERPRETED_SHARE == 2 and not is_large):
+        yield Way(f"interpreter {dict(config)}", lambda: runs.interpreted(normal))
+    if is_first and seed % TRACED_SHARE == TRACED_SHARE - 1:
+        traced = torch.compile(lambda *x: case.kernel(*x), backend="eager")  # noqa: PLW0108
+        yield Way("torch.compile", lambda: runs.problem(traced))
+    # Every second shape is called as users do: the kernel finds its code by the arguments.
+    is_called = case.number % 2 == 1
+    yield Way("cpu", lambda: runs.problem(case.kernel) if is_called else runs.compiled(None))
+    yield Way(f"cpu {dict(config)}", lambda: runs.compiled(config))
+    if not is_first:
+        other = runs.random_config(seed + OTHER_SEED)
+        yield Way(f"cpu {dict(other)}", lambda: runs.compiled(other))
+        return
+    yield from older_ways(case, seed)
     gpu_config = runs.gpu_config(seed)
     for name, chosen in (("default", None), (str(dict(gpu_config)), gpu_config)):
-        yield f"triton {name}", lambda chosen=chosen: runs.emitted(chosen)
+        yield Way(f"triton {name}", lambda chosen=chosen: runs.emitted(chosen), False)
         if build:
-            yield f"cuda:90 {name}", lambda chosen=chosen: runs.cross_compiled(chosen)
+            find = lambda chosen=chosen: runs.cross_compiled(chosen)  # noqa: E731
+            yield Way(f"cuda:90 {name}", find, False)
 
 
-def older_ways(program: Program, wanted: list[Tracked], seed: int) -> Iterator[Way]:
+def older_ways(case: Case, seed: int) -> Iterator[Way]:
     """Code for a CPU with less, now and then."""
     target = OLDER[seed // OLDER_SHARE % len(OLDER)]
     if seed % OLDER_SHARE == 0 and can_run(parse_target(target), host_target()):
-        runs = Runs(program, wanted, target)
-        yield target, lambda: runs.compiled(runs.random_config(seed + 1))
+        runs = Runs(case, target)
+        yield Way(target, lambda: runs.compiled(runs.random_config(seed + 1)))
 
 
-def gpu_ways(program: Program, wanted: list[Tracked], seed: int) -> Iterator[Way]:
+def gpu_ways(case: Case, seed: int) -> Iterator[Way]:
     """What is checked on a GPU."""
-    runs = Runs(program, wanted, "cuda")
-    for number in range(2):
+    runs = Runs(case, "cuda")
+    for number in range(GPU_CONFIGS):
         config = runs.random_config(seed + number) if number else None
-        yield f"cuda {config and dict(config)}", lambda config=config: runs.compiled(config)
+        name = f"cuda {config and dict(config)}"
+        yield Way(name, lambda config=config: runs.compiled(config))
 
 
-def interpreted_ways(program: Program, wanted: list[Tracked], seed: int) -> Iterator[Way]:
+def interpreted_ways(case: Case, seed: int) -> Iterator[Way]:
     """What is checked under Triton's interpreter: it has no bf16 and runs one program at a time."""
-    text = program.source() + str([spec.dtype for spec in program.tensors])
-    if "bfloat16" in text or "hl.barrier" in text:
+    text = case.program.source() + str([spec.dtype for spec in case.program.tensors])
+    if "bfloat16" in text or "hl.barrier" in text or "float8" in text:
         return
-    runs = Runs(program, wanted)
+    runs = Runs(case)
     config = runs.gpu_config(seed)
     if any(placed.view.data_ptr() % 16 for placed in runs.arguments):
         # Descriptors need aligned tensors: launchers see to that, exported modules do not.
         config = config.updated(indexing="pointer")
-    yield "exported default", lambda: runs.exported(None)
-    yield f"exported {dict(config)}", lambda: runs.exported(config)
+    yield Way("exported default", lambda: runs.exported(None))
+    yield Way(f"exported {dict(config)}", lambda: runs.exported(config))
 
 
-def ways(program: Program, wanted: list[Tracked], seed: int, mode: str) -> Iterator[Way]:
+def gradient_ways(case: Case) -> Iterator[Way]:
+    """Derived gradients, with the default config."""
+
+    def find_problem() -> str:
+        return gradient_problem(case.program, case.arguments, case.kernel)
+
+    yield Way("gradient", find_problem)
+
+
+def ways(case: Case, seed: int, mode: str) -> Iterator[Way]:
     """All ways of a mode."""
     if mode == "cuda":
-        return gpu_ways(program, wanted, seed)
+        return gpu_ways(case, seed)
     if mode == "interpret":
-        return interpreted_ways(program, wanted, seed)
-    return host_ways(program, wanted, seed, build=mode == "build")
+        return interpreted_ways(case, seed)
+    if mode == "gradient":
+        return gradient_ways(case)
+    return host_ways(case, seed, build=mode == "build")
+
+
+def cases(members: Sequence[Program]) -> Iterator[Case]:
+    """Members of a family with what they must compute, those left out that nothing is known of."""
+    kernel = make_kernel(members[0])
+    is_any = False
+    for number, program in enumerate(members):
+        arguments = make_arguments(program)
+        try:
+            wanted = expected(program, arguments)
+        except UndecidedError:
+            continue
+        is_any = True
+        yield Case(program, arguments, wanted, kernel, number)
+    if not is_any:
+        raise UndecidedError
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a program: the first way that went wrong, and those that were refused."""
+    """What came of a program: the first way that went wrong, and those that were refused.
+
+    Attributes:
+        cases: how often results were compared, by backend: one kernel, shape and config each.
+    """
 
     failure: Failure | None
     refused: tuple[Failure, ...] = ()
+    cases: Counter[str] = field(default_factory=Counter[str])
 
 
-def judge(program: Program, seed: int, mode: str) -> Verdict:
-    """Run a program in all ways up to one that goes wrong; UndecidedError if nothing is known."""
-    wanted = expected(program)
+def judge(members: Sequence[Program], seed: int, mode: str) -> Verdict:
+    """Run programs that share a kernel in all ways up to one that goes wrong.
+
+    Raises UndecidedError if nothing is known of any.
+    """
     refused: list[Failure] = []
-    way = "bind"
+    compared: set[tuple[str, ...]] = set()
+    for case in cases(members):
+        with threads_for(case.program, seed):
+            failure = _judge_case(case, seed, mode, refused, compared)
+        if failure is not None:
+            return Verdict(failure, tuple(refused), Counter(backend for backend, *_ in compared))
+    counts = Counter(backend for backend, *_ in compared)
+    wrong = next((failure for failure in refused if not is_too_large(failure.problem)), None)
+    return Verdict(wrong, tuple(refused), counts)
+
+
+def _judge_case(
+    case: Case, seed: int, mode: str, refused: list[Failure], compared: set[tuple[str, ...]]
+) -> Failure | None:
+    name = "bind"
+    program = case.program
     try:
-        for way, find_problem in ways(program, wanted, seed, mode):
+        for way in ways(case, seed, mode):
+            name = way.name
             try:
-                problem = find_problem()
+                problem = way.find_problem()
+            except UndecidedError:
+                continue
+            except AutodiffNotSupported:
+                continue  # says so and gives no gradient
             except InvalidConfig as error:
-                refused.append(_refusal(way, error))
+                refused.append(_refusal(name, error, program))
                 continue
             if problem:
-                return Verdict(Failure(way, problem), tuple(refused))
+                return Failure(name, problem, program)
+            if way.is_compared:  # the same shape with other data is no other case
+                compared.add((way.backend, way.name, str(sorted(program.sizes.items()))))
     except InvalidConfig as error:
         # No config at all is small enough: what comes after this way cannot be run.
-        refused.append(_refusal(f"after {way}", error))
+        refused.append(_refusal(f"after {name}", error, program))
     except Exception as error:
-        return Verdict(Failure(way, f"{type(error).__name__}: {error}"), tuple(refused))
-    wrong = next((failure for failure in refused if not is_too_large(failure.problem)), None)
-    return Verdict(wrong, tuple(refused))
+        return Failure(name, f"{type(error).__name__}: {error}", program)
+    return None
 
 
-def _refusal(way: str, error: InvalidConfig) -> Failure:
-    return Failure(way, f"{type(error).__name__}: {error}")
+def _refusal(way: str, error: InvalidConfig, program: Program) -> Failure:
+    return Failure(way, f"{type(error).__name__}: {error}", program)
 
 
 def is_too_large(problem: str) -> bool:
@@ -264,9 +368,9 @@ def is_too_large(problem: str) -> bool:
     return found is not None and int(found[1]) > int(found[2])
 
 
-def first_failure(program: Program, seed: int, mode: str) -> Failure | None:
-    """The first way to run a program that goes wrong."""
-    return judge(program, seed, mode).failure
+def first_failure(members: Sequence[Program], seed: int, mode: str) -> Failure | None:
+    """The first way to run programs that goes wrong."""
+    return judge(members, seed, mode).failure
 
 
 def is_same_failure(found: Failure | None, wanted: Failure) -> bool:
@@ -275,6 +379,3 @@ def is_same_failure(found: Failure | None, wanted: Failure) -> bool:
         return False
     kinds = [failure.problem.split(":")[0].split()[0] for failure in (found, wanted)]
     return kinds[0] == kinds[1]
-
-
-__all__ = ["Failure", "Runs", "UndecidedError", "first_failure", "is_same_failure", "judge", "ways"]

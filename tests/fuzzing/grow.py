@@ -11,11 +11,12 @@ from dataclasses import replace
 import torch
 
 from tests.fuzzing.block_statements import Branch, Repeat, TileLoop, Until
+from tests.fuzzing.bounded_sums import grow_bounded_sum
 from tests.fuzzing.choices import Choices, chance, pick
 from tests.fuzzing.grow_combinations import grow_combination
+from tests.fuzzing.grow_memory import grow_atomic, grow_hostile_load, grow_ordered_store
 from tests.fuzzing.grow_rearrangements import grow_reshape, grow_sort
 from tests.fuzzing.grow_statements import (
-    grow_atomic,
     grow_compute,
     grow_index,
     grow_load,
@@ -28,10 +29,19 @@ from tests.fuzzing.grow_statements import (
     grow_shifted_load,
     grow_store,
 )
-from tests.fuzzing.pointwise import BOOLS
-from tests.fuzzing.program import Grown, Outer, Program, Scalar, TensorSpec, Value
+from tests.fuzzing.pointwise import BOOLS, EIGHT_BITS
+from tests.fuzzing.program import (
+    Grown,
+    Outer,
+    Program,
+    Scalar,
+    TensorSpec,
+    Value,
+    end_text,
+    walk,
+)
 from tests.fuzzing.scope import Scope, Workshop
-from tests.fuzzing.statements import Accumulate, Create, Product
+from tests.fuzzing.statements import Accumulate, Create, Load, Position, Product, Store
 
 SIZES = (17, 16, 1, 2, 15, 33, 7, 0, 3, 64, 31, 70)
 SMALL_SIZES = (5, 1, 4, 2, 7, 8, 16, 3)
@@ -43,6 +53,11 @@ SIMPLE: tuple[Callable[[Workshop, Scope], Grown], ...] = (
     grow_compute, grow_reduction, grow_compute, grow_load, grow_compute, grow_reduction, grow_store,
     grow_index, grow_reload, grow_scan, grow_product, grow_atomic, grow_shifted_load,
     grow_combination, grow_compute, grow_reshape, grow_compute, grow_sort, grow_compute,
+    grow_atomic, grow_hostile_load, grow_ordered_store, grow_bounded_sum,
+)  # fmt: skip
+SMOOTH_STATEMENTS: tuple[Callable[[Workshop, Scope], Grown], ...] = (
+    grow_compute, grow_load, grow_compute, grow_reduction, grow_compute, grow_product,
+    grow_shifted_load, grow_hostile_load, grow_bounded_sum, grow_ordered_store, grow_store,
 )  # fmt: skip
 COMBINED = {
     "sum": "lambda a, b: a + b",
@@ -51,12 +66,17 @@ COMBINED = {
 }
 
 
-def grow_program(choices: Choices) -> Program:
-    """A program that kernels of the language can express, with inputs it is defined for."""
+def grow_program(choices: Choices, *, is_smooth: bool = False) -> Program:
+    """A program that kernels of the language can express, with inputs it is defined for.
+
+    A smooth one has gradients that are whole numbers.
+    """
     sizes = {"M": pick(choices, SIZES), "N": pick(choices, SIZES), "K": pick(choices, SMALL_SIZES)}
     sizes["G"] = pick(choices, GRID_SIZES)
     content = pick(choices, ("integers", "numbers"))
-    shop = Workshop(choices, sizes, content, not chance(choices, 35))
+    content = "integers" if is_smooth else content
+    shop = Workshop(choices, sizes, content, not chance(choices, 80))
+    shop.is_smooth = is_smooth
     for _ in range(1 + choices.below(3)):
         rank = 1 + choices.below(3)
         dims = ["M", "N", "K", "G"]
@@ -65,13 +85,16 @@ def grow_program(choices: Choices) -> Program:
             shop.new_input(names)
     if not shop.tensors:
         shop.new_input(("M",))
+    if not is_smooth and chance(choices, 10):
+        shop.new_alias(pick(choices, shop.tensors))
     for _ in range(choices.below(3)):
         value = pick(choices, SCALARS)
         is_constant = chance(choices, 30)
+        value = int(value) if is_smooth else value
         shop.scalars.append(Scalar(shop.name("s"), value, is_constant))
     loops = [_outer(shop)]
-    if chance(choices, 25):
-        has_barrier = chance(choices, 60)
+    for _ in range(pick(choices, (0, 0, 0, 0, 0, 1, 1, 2))):
+        has_barrier = not is_smooth and chance(choices, 60)
         if has_barrier:
             shop.finished = [spec for spec in shop.tensors if _is_readable(spec)]
         loops.append(replace(_outer(shop), is_after_barrier=has_barrier))
@@ -81,7 +104,7 @@ def grow_program(choices: Choices) -> Program:
 
 def _is_readable(spec: TensorSpec) -> bool:
     """Whether a later loop may load what an earlier one has written."""
-    return spec.is_output and all(isinstance(dim, str) for dim in spec.dims)
+    return spec.is_output and spec.dims != () and all(isinstance(dim, str) for dim in spec.dims)
 
 
 def _outer(shop: Workshop) -> Outer:
@@ -96,8 +119,7 @@ def _outer(shop: Workshop) -> Outer:
     axes: list[tuple[str, str, int, int]] = []
     for size in names:
         axis = shop.name("t" if kind == "tile" else "i")
-        begin, end = _bounds(shop, size)
-        axes.append((axis, size, begin, end))
+        axes.append((axis, size, *_bounds(shop, size)))
         (scope.tiles if kind == "tile" else scope.counts)[axis] = size
     scope.own = scope.programs = tuple(axis for axis, *_ in axes)
     fixed = pick(choices, (None, None, None, None, 16, 4)) if kind == "tile" else None
@@ -107,6 +129,9 @@ def _outer(shop: Workshop) -> Outer:
         body.append(Create(value, "1", ""))
     for value in unused(scope.values, body)[-MAX_STORES:] or scope.values[-1:]:
         body += grow_store(shop, scope, value)
+    if not any(isinstance(statement, Store) for statement in walk(body)):
+        value = scope.add(shop.value(torch.int32, ()))  # all else had too much to store
+        body += [Create(value, "1", ""), *grow_store(shop, scope, value)]
     return Outer(kind, tuple(axes), fixed, tuple(body))
 
 
@@ -117,10 +142,10 @@ def unused(values: list[Value], body: Grown) -> list[Value]:
 
 
 def _bounds(shop: Workshop, size: str) -> tuple[int, int]:
-    end = shop.sizes[size]
-    if end < 4 or not chance(shop.choices, 20):
-        return 0, end
-    return 1 + shop.choices.below(2), end - shop.choices.below(2)
+    """The first index, and how many are left out at the end."""
+    if shop.sizes[size] < 4 or not chance(shop.choices, 20):
+        return 0, 0
+    return 1 + shop.choices.below(2), shop.choices.below(2)
 
 
 def grow_block(shop: Workshop, scope: Scope, depth: int, count: int) -> Grown:
@@ -131,31 +156,69 @@ def grow_block(shop: Workshop, scope: Scope, depth: int, count: int) -> Grown:
             grow = pick(shop.choices, (grow_tile_loop, grow_repeat, grow_branch, grow_while))
             grown += grow(shop, scope, depth + 1)
         else:
-            grown += pick(shop.choices, SIMPLE)(shop, scope)
+            simple = SMOOTH_STATEMENTS if shop.is_smooth else SIMPLE
+            grown += pick(shop.choices, simple)(shop, scope)
     return grown
 
 
 def grow_tile_loop(shop: Workshop, scope: Scope, depth: int) -> Grown:
     """A loop over tiles with accumulators."""
     size = pick(shop.choices, ("N", "K", "M"))
-    axis, (begin, end) = shop.name("u"), _bounds(shop, size)
+    axis = shop.name("u")
     inner = scope.inner()
+    before: Grown = []
+    begin, end = _loop_bounds(shop, scope, size, before)
     inner.tiles[axis] = size
     inner.own = (*scope.own, axis)
     inner.rebindable = []
-    before: Grown = []
+    if chance(shop.choices, 15):
+        begin, end = _same_tile(shop, inner, axis, begin, end)
+    # What is added up over one tile again depends on its size.
+    is_whole = not begin.endswith(".begin")
     body: Grown = []
-    if chance(shop.choices, 35):
+    if is_whole and chance(shop.choices, 35):
         body += _product_loop(shop, scope, inner, axis, before)
     body += grow_load(shop, inner)
     body += grow_block(shop, inner, depth, 1 + shop.choices.below(3))
-    body += _accumulate(shop, scope, inner, axis, before)
+    if is_whole:
+        body += _accumulate(shop, scope, inner, axis, before)
     for value in unused(inner.values, body)[-1:]:
         body += grow_store(shop, inner, value) if chance(shop.choices, 50) else []
     if not body:
         return []
-    text = size if end == shop.sizes[size] else f"{size} - {shop.sizes[size] - end}"
-    return [*before, TileLoop(axis, size, begin, end, text, tuple(body))]
+    block_size = pick(shop.choices, (None, None, None, None, None, 8, 16))
+    return [*before, TileLoop(axis, begin, end, tuple(body), block_size)]
+
+
+def _loop_bounds(shop: Workshop, scope: Scope, size: str, before: Grown) -> tuple[str, str]:
+    """A size, or numbers that tensors hold for each index of a grid (or for all programs)."""
+    if not shop.sizes[size] or not chance(shop.choices, 20):
+        begin, left = _bounds(shop, size)
+        return str(begin), end_text(size, left)
+    bounds: list[str] = []
+    places = [(name, dim) for name, dim in scope.counts.items() if isinstance(dim, str)]
+    places += [(f"{dim} - 1", dim) for dim in ("K", "M", "N") if shop.sizes[dim]]
+    for _ in range(1 + shop.choices.below(2)):
+        place, dim = pick(shop.choices, places)
+        spec = shop.new_index(dim, f"{size} + 1")
+        value = shop.value(spec.dtype, ())
+        before.append(Load(value, spec.name, (Position("number", place),)))
+        bounds.append(value.name)
+    return (bounds[0], bounds[1]) if len(bounds) == 2 else ("0", bounds[0])
+
+
+def _same_tile(shop: Workshop, inner: Scope, axis: str, begin: str, end: str) -> tuple[str, str]:
+    """Once more over a tile that is there, in other steps, instead of that tile."""
+    tiles = [tile for tile in inner.own if tile in inner.tiles and tile != axis]
+    if not tiles:
+        return begin, end
+    tile = pick(shop.choices, tiles)
+    inner.tiles[axis] = inner.tiles.pop(tile)
+    inner.own = tuple(axis if own == tile else own for own in inner.own if own != axis)
+    inner.programs = tuple(axis if own == tile else own for own in inner.programs)
+    inner.values = [v for v in inner.values if tile not in inner.parts(v.axes)]
+    inner.stored = []
+    return f"{tile}.begin", f"{tile}.end"
 
 
 def _accumulate(shop: Workshop, scope: Scope, inner: Scope, axis: str, before: Grown) -> Grown:
@@ -196,7 +259,7 @@ def _combine(shop: Workshop, kind: str, value: Value, dtype: torch.dtype) -> str
 def _accumulator(shop: Workshop, value: Value) -> tuple[str, torch.dtype, str]:
     if value.dtype in BOOLS:
         return "any", torch.bool, "0"
-    kind = pick(shop.choices, ("sum", "amax", "amin"))
+    kind = "sum" if shop.is_smooth else pick(shop.choices, ("sum", "amax", "amin"))
     if kind != "sum":
         return kind, value.dtype, pick(shop.choices, ("-9", "9", "0"))
     floats = (torch.float32, torch.float64, value.dtype)
@@ -208,8 +271,8 @@ def _shape_text(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> str | No
     """The shape of a new tile, if sizes are known."""
     if not shop.is_static and any(axis not in scope.tiles for axis in axes):
         return None
-    if not scope.merged.keys().isdisjoint(axes):
-        return None
+    if any(axis not in scope.tiles and axis not in shop.sizes for axis in axes):
+        return None  # an axis merged from several
     return ", ".join(axis if axis in scope.tiles else str(shop.sizes[axis]) for axis in axes)
 
 
@@ -223,7 +286,8 @@ def _product_loop(shop: Workshop, scope: Scope, inner: Scope, axis: str, before:
     if shape is None or axis in axes:
         return list(loads)
     is_integer = left.dtype == torch.int8
-    forms = ("acc", "plus") if is_integer else ("addmm", "acc", "plus")
+    is_plain = is_integer or left.dtype in EIGHT_BITS
+    forms = ("acc", "plus") if is_plain else ("addmm", "acc", "plus")
     dtype = torch.int32 if is_integer else torch.float32
     result = scope.add(shop.value(dtype, axes))
     before.append(Create(result, pick(shop.choices, ("0", "1")), shape))

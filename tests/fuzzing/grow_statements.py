@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from tests.fuzzing import pointwise
 from tests.fuzzing.choices import chance, pick
 from tests.fuzzing.grow_rearrangements import unmerged
-from tests.fuzzing.pointwise import BOOLS, FUNCTIONS, INTEGERS, has_rule, result_dtype
-from tests.fuzzing.program import Grown, Value
+from tests.fuzzing.pointwise import (
+    BOOLS,
+    EIGHT_BITS,
+    FUNCTIONS,
+    INTEGERS,
+    has_rule,
+    result_dtype,
+)
+from tests.fuzzing.program import Grown, TensorSpec, Value
 from tests.fuzzing.scope import OUTPUT_TYPES, Scope, Stored, Workshop
 from tests.fuzzing.statements import (
     Compute,
     Create,
+    HelperCall,
     Load,
     Operand,
     Position,
@@ -22,6 +32,7 @@ from tests.fuzzing.statements import (
     Store,
 )
 
+SMOOTH = ("add", "mul", "sub", "neg", "add", "mul", "to_torch.float32", "to_torch.float64")
 MAX_RANK = 3
 MAX_ELEMENTS = 40_000
 LITERALS = ("2", "3", "1", "0.5", "-1", "4", "0")
@@ -34,8 +45,11 @@ FAMILIES: tuple[dict[str, pointwise.Function], ...] = (
     pointwise.COMPARISONS,
     pointwise.CHOICE,
     pointwise.LOGIC,
+    pointwise.ROUNDINGS,
 )
-PRODUCT_TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int8)
+PRODUCT_TYPES = (
+    torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn,
+)  # fmt: skip
 
 
 def grow_load(shop: Workshop, scope: Scope) -> Grown:
@@ -53,9 +67,8 @@ def grow_load(shop: Workshop, scope: Scope) -> Grown:
         axes += [axis] if axis else []
     if shop.elements(scope, tuple(axes)) > MAX_ELEMENTS:
         return []
-    mask = _mask(shop, scope, tuple(axes)) if axes and chance(shop.choices, 15) else None
-    result = scope.add(shop.value(spec.dtype, tuple(axes)))
-    return [*before, Load(result, spec.name, tuple(positions), mask)]
+    mask = find_mask(shop, scope, tuple(axes)) if axes and chance(shop.choices, 15) else None
+    return [*before, *loaded(shop, scope, spec, tuple(positions), tuple(axes), mask)]
 
 
 def _position(
@@ -66,31 +79,31 @@ def _position(
     for tile, size in scope.tiles.items():
         if tile not in used and size == dim:
             options += [(Position("tile", tile), tile)] * 4
-            last = shop.sizes[dim] - 1
-            options.append((Position("turned", tile, last), tile))
+            options.append((Position("turned", tile, size=dim), tile))
     options += [
         (Position("number", name), "") for name, size in scope.counts.items() if size == dim
     ]
     if dim not in used:
         options.append((Position("full"), dim))
     if shop.sizes[dim]:
-        options.append((Position("number", str(shop.sizes[dim] - 1)), ""))
+        options.append((Position("number", f"{dim} - 1"), ""))
         free = [tile for tile in scope.tiles if tile not in used]
         if free and chance(shop.choices, 15):
-            return _gather(shop, free[0], scope.tiles[free[0]], shop.sizes[dim], before)
+            return gather(shop, free[0], scope.tiles[free[0]], dim, before)
     return pick(shop.choices, options)
 
 
-def _gather(
-    shop: Workshop, tile: str, size: str, limit: int, before: Grown
+def gather(
+    shop: Workshop, tile: str, size: str, limit: int | str, before: Grown
 ) -> tuple[Position, str]:
+    """Indices loaded from a vector of their own."""
     spec = shop.new_index(size, limit)
     index = shop.value(spec.dtype, (tile,))
     before.append(Load(index, spec.name, (Position("tile", tile),)))
     return Position("gather", index.name), tile
 
 
-def _mask(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> Value | None:
+def find_mask(shop: Workshop, scope: Scope, axes: tuple[str, ...]) -> Value | None:
     fitting = [v for v in scope.values if v.dtype in BOOLS and v.axes and set(v.axes) <= set(axes)]
     return pick(shop.choices, fitting) if fitting else None
 
@@ -101,7 +114,7 @@ def grow_shifted_load(shop: Workshop, scope: Scope) -> Grown:
         (spec, tile)
         for spec in shop.tensors
         for tile, size in scope.tiles.items()
-        if spec.is_data and spec.dims == (size,)
+        if spec.is_data and spec.dims == (size,) and shop.sizes[size]
     ]
     if not options:
         return []
@@ -109,13 +122,29 @@ def grow_shifted_load(shop: Workshop, scope: Scope) -> Grown:
     offset = 1 + shop.choices.below(5)
     index = shop.value(torch.int32, (tile,))
     mask = shop.value(torch.bool, (tile,))
-    limit = str(shop.sizes[scope.tiles[tile]] - offset)
-    result = scope.add(shop.value(spec.dtype, (tile,)))
+    limit = f"{scope.tiles[tile]} - {offset}"
     return [
         Create(index, None),
         Compute(mask, "<", (index, limit), torch.bool),
-        Load(result, spec.name, (Position("shifted", tile, offset),), mask),
+        *loaded(shop, scope, spec, (Position("shifted", tile, offset),), (tile,), mask),
     ]
+
+
+def loaded(
+    shop: Workshop,
+    scope: Scope,
+    spec: TensorSpec,
+    positions: tuple[Position, ...],
+    axes: tuple[str, ...],
+    mask: Value | None = None,
+) -> Grown:
+    """A load of a tensor; what has eight bits is converted at once."""
+    if spec.dtype not in EIGHT_BITS:
+        return [Load(scope.add(shop.value(spec.dtype, axes)), spec.name, positions, mask)]
+    narrow = shop.value(spec.dtype, axes)
+    wide = pick(shop.choices, (torch.float32, torch.float16, torch.bfloat16))
+    load = Load(narrow, spec.name, positions, mask)
+    return [load, Compute(scope.add(shop.value(wide, axes)), f"to_{wide}", (narrow,), wide)]
 
 
 def grow_index(shop: Workshop, scope: Scope) -> Grown:
@@ -132,7 +161,11 @@ def grow_compute(shop: Workshop, scope: Scope) -> Grown:
     if found is None:
         return []
     function, operands, axes, dtype = found
-    return [Compute(scope.add(shop.value(dtype, axes)), function, operands, dtype)]
+    result = scope.add(shop.value(dtype, axes))
+    if chance(shop.choices, 8):
+        form = pick(shop.choices, ("plain", "keyword", "default"))
+        return [HelperCall(result, function, operands, dtype, shop.name("helper"), form)]
+    return [Compute(result, function, operands, dtype)]
 
 
 def grow_rebinding(shop: Workshop, scope: Scope) -> Grown:
@@ -151,7 +184,7 @@ FoundFunction = tuple[str, tuple[Operand, ...], tuple[str, ...], torch.dtype]
 
 
 def _function(shop: Workshop, scope: Scope, first: Value | None) -> FoundFunction | None:
-    names = list(pick(shop.choices, FAMILIES))
+    names = list(SMOOTH if shop.is_smooth else pick(shop.choices, FAMILIES))
     name = pick(shop.choices, names)
     operands: list[Operand] = []
     for kinds in FUNCTIONS[name].kinds:
@@ -215,7 +248,7 @@ def grow_reduction(shop: Workshop, scope: Scope) -> Grown:
     kinds += ["any", "all"] if value.dtype in INTEGERS + BOOLS else ["mean", "prod"]
     if shop.sizes[value.axes[dim]] and value.dtype not in BOOLS:
         kinds += ["amax", "amin", "argmax", "argmin"]
-    kind = pick(shop.choices, kinds)
+    kind = "sum" if shop.is_smooth else pick(shop.choices, kinds)
     dtype = getattr(torch, kind)(torch.ones([1], dtype=value.dtype), 0).dtype
     axes = value.axes[:dim] + value.axes[dim + 1 :]
     return [Reduce(scope.add(shop.value(dtype, axes)), kind, value, dim)]
@@ -246,7 +279,7 @@ def grow_product(shop: Workshop, scope: Scope) -> Grown:
     if not loads:
         return []
     left, right = (load.result for load in loads)
-    form = pick(shop.choices, ("dot", "mm"))
+    form = "dot" if left.dtype in EIGHT_BITS else pick(shop.choices, ("dot", "mm"))
     dtype = torch.float32 if form == "dot" else left.dtype
     if left.dtype == torch.int8:
         form, dtype = "dot", torch.int32
@@ -263,7 +296,7 @@ def grow_matrices(shop: Workshop, scope: Scope, inner: str) -> list[Load]:
     if not others or not shop.sizes[inner_size]:
         return []
     column = pick(shop.choices, others)
-    dtype = pick(shop.choices, PRODUCT_TYPES)
+    dtype = torch.float32 if shop.is_smooth else pick(shop.choices, PRODUCT_TYPES)
     loads: list[Load] = []
     for axes in ((row, inner), (inner, column)):
         if shop.elements(scope, axes) > MAX_ELEMENTS:
@@ -273,12 +306,17 @@ def grow_matrices(shop: Workshop, scope: Scope, inner: str) -> list[Load]:
         positions = tuple(
             Position("tile", axis) if axis in scope.tiles else Position("full") for axis in axes
         )
-        loads.append(Load(scope.add(shop.value(dtype, axes)), spec.name, positions))
+        value = shop.value(dtype, axes)
+        loads.append(Load(value, spec.name, positions))
+        if dtype not in EIGHT_BITS:
+            scope.add(value)
     return loads
 
 
 def grow_store(shop: Workshop, scope: Scope, value: Value | None = None) -> Grown:
     """A store of a value to a tensor of its own, or once more to one stored before."""
+    if value is None and not scope.values:
+        return []
     if value is None:
         value = pick(shop.choices, list(reversed(scope.values)))
     if not scope.merged.keys().isdisjoint(value.axes):
@@ -295,22 +333,26 @@ def grow_store(shop: Workshop, scope: Scope, value: Value | None = None) -> Grow
     axes = [*scope.own, *loose, *(axis for axis in value.axes if axis not in scope.own)]
     if chance(shop.choices, 20):
         axes.reverse()
-    dims = tuple(_dim(scope, axis) for axis in axes)
-    dtype = pick(shop.choices, OUTPUT_TYPES) or value.dtype
+    dims = tuple(dim_of(scope, axis) for axis in axes)
+    if math.prod(map(shop.length, dims)) > MAX_ELEMENTS:
+        return []
+    dtype = value.dtype if shop.is_smooth else pick(shop.choices, OUTPUT_TYPES) or value.dtype
     spec = shop.new_output(dims, dtype)
-    stored = Stored(spec, tuple(axes))
+    is_shared = not spec.is_allocated and chance(shop.choices, 15)
+    stored = Stored(spec, tuple(axes), shop.new_alias(spec) if is_shared else None)
     scope.stored.append(stored)
     return [_store_to(shop, scope, stored, value)]
 
 
-def _dim(scope: Scope, axis: str) -> str | int:
+def dim_of(scope: Scope, axis: str) -> str | int:
     return scope.counts.get(axis, scope.tiles.get(axis, axis))
 
 
 def _store_to(shop: Workshop, scope: Scope, stored: Stored, value: Value) -> Store:
+    stored = stored.through(shop.choices)
     positions = tuple(own_position(scope, axis) for axis in stored.axes)
     axes = tuple(axis for axis in stored.axes if axis not in scope.counts)
-    mask = _mask(shop, scope, axes) if chance(shop.choices, 20) else None
+    mask = find_mask(shop, scope, axes) if chance(shop.choices, 20) else None
     return Store(stored.spec.name, positions, value, axes, mask)
 
 
@@ -326,7 +368,7 @@ def grow_reload(shop: Workshop, scope: Scope) -> Grown:
     options = [s for s in scope.stored if set(scope.programs) <= set(s.axes)]
     if not options:
         return []
-    stored = pick(shop.choices, options)
+    stored = pick(shop.choices, options).through(shop.choices)
     positions: list[Position] = []
     axes: list[str] = []
     for axis, dim in zip(stored.axes, stored.spec.dims):
@@ -334,7 +376,8 @@ def grow_reload(shop: Workshop, scope: Scope) -> Grown:
             positions.append(own_position(scope, axis))
             axes += [axis] if axis in scope.tiles else []
         elif shop.length(dim) and (chance(shop.choices, 40) or not isinstance(dim, str)):
-            positions.append(Position("number", str(shop.length(dim) - 1)))
+            last = f"{dim} - 1" if isinstance(dim, str) else str(dim - 1)
+            positions.append(Position("number", last))
         elif isinstance(dim, str) and dim not in axes:
             positions.append(Position("full"))
             axes.append(dim)
@@ -342,40 +385,3 @@ def grow_reload(shop: Workshop, scope: Scope) -> Grown:
             return []
     result = scope.add(shop.value(stored.spec.dtype, tuple(axes)))
     return [Load(result, stored.spec.name, tuple(positions))]
-
-
-def grow_atomic(shop: Workshop, scope: Scope) -> Grown:
-    """Integers added to places that several lanes or programs share."""
-    tiles = [axis for axis in scope.own if axis in scope.tiles]
-    # A value without an axis of tiles would be added once for every tile of it.
-    whole = [v for v in scope.values if v.dtype in (torch.int32, torch.int64)]
-    whole = [v for v in whole if scope.merged.keys().isdisjoint(v.axes)]
-    fitting = [v for v in whole if set(tiles) <= set(v.axes)]
-    if not fitting or not tiles:
-        return []
-    value = pick(shop.choices, fitting)
-    dim = next((n for n, axis in enumerate(value.axes) if axis in tiles), None)
-    if dim is None:
-        return []
-    tile = value.axes[dim]
-    if chance(shop.choices, 50):
-        return _scatter(shop, scope, value, tile)
-    rest = value.axes[:dim] + value.axes[dim + 1 :]
-    part = shop.value(torch.int64, rest)
-    spec = shop.new_output(tuple(_dim(scope, axis) for axis in rest), torch.int64)
-    positions = tuple(own_position(scope, axis) for axis in rest)
-    return [
-        Reduce(part, "sum", value, dim),
-        Store(spec.name, positions, part, rest, is_atomic=True),
-    ]
-
-
-def _scatter(shop: Workshop, scope: Scope, value: Value, tile: str) -> Grown:
-    before: Grown = []
-    position, _ = _gather(shop, tile, scope.tiles[tile], limit := 5, before)
-    positions = tuple(
-        position if axis == tile else own_position(scope, axis) for axis in value.axes
-    )
-    dims = tuple(limit if axis == tile else _dim(scope, axis) for axis in value.axes)
-    spec = shop.new_output(dims, value.dtype)
-    return [*before, Store(spec.name, positions, value, value.axes, is_atomic=True)]

@@ -20,22 +20,28 @@ from tests.fuzzing.choices import RandomChoices
 from tests.fuzzing.execution import Failure, first_failure
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.injections import INJECTIONS
+from tests.fuzzing.more_injections import MORE_INJECTIONS
 from tests.fuzzing.program import UndecidedError
+from tests.fuzzing.variants import family
 
+MEMBERS = 3
+"""Shapes of each program beside its own."""
+KNOWN = {**INJECTIONS, **MORE_INJECTIONS}
 Answer = dict[str, Any]
 
 
 def run(number: int, seed: str, mode: str) -> Failure | None:
     """What goes wrong with a program; nothing where nothing can be said."""
     try:
-        return first_failure(grow_program(RandomChoices(f"{seed}/{number}")), number, mode)
+        program = grow_program(RandomChoices(f"{seed}/{number}"))
+        return first_failure(family(program, number, MEMBERS), number, mode)
     except UndecidedError:
         return None
 
 
 def find(name: str, numbers: range, seed: str, say: Callable[[Answer], None]) -> None:
     """Try programs with a bug until one goes wrong."""
-    injection = INJECTIONS[name]
+    injection = KNOWN[name]
     injection.apply()
     for number in numbers:
         say({"tried": number + 1})
@@ -75,7 +81,7 @@ def grade(name: str, limit: int, seed: str) -> Answer:
             found["way"] = f"the process died (status {status})"
         if "way" not in found:
             break
-        if is_right(found["tried"] - 1, seed, INJECTIONS[name].mode):
+        if is_right(found["tried"] - 1, seed, KNOWN[name].mode):
             return {"name": name, "is_caught": True, **found}
         first = found["tried"]
     return {"name": name, "is_caught": False, "tried": found["tried"]}

@@ -41,13 +41,19 @@ class Injection:
     description: str
 
 
+def add_pass(rewrite: Rewrite) -> None:
+    """Rewrite every op, after all other passes."""
+    _add_pass("wrong_on_purpose", rewrite_all(rewrite))
+
+
 def _add_pass(name: str, run: Callable[[Function], Function]) -> None:
     stage = compiler.STANDARD
     added = replace(rewrite(run, "It is wrong on purpose."), name=name)
     compiler.STANDARD = replace(stage, passes=(*stage.passes, added))
 
 
-def _rewrite_all(rewrite: Rewrite) -> Callable[[Function], Function]:
+def rewrite_all(rewrite: Rewrite) -> Callable[[Function], Function]:
+    """A pass of one rule."""
     return lambda function: rewrite_function(function, rewrite)
 
 
@@ -59,7 +65,7 @@ def wrong_mask_value() -> None:
             return replace(op, fill=1 if not op.fill else 0)
         return op
 
-    _add_pass("wrong_mask_value", _rewrite_all(rewrite))
+    _add_pass("wrong_mask_value", rewrite_all(rewrite))
 
 
 def dropped_mask() -> None:
@@ -115,7 +121,7 @@ def short_loop() -> None:
             replace(op, ends=(less, *op.ends[1:])),
         ]
 
-    _add_pass("short_loop", _rewrite_all(rewrite))
+    _add_pass("short_loop", rewrite_all(rewrite))
 
 
 def wrong_identity() -> None:
@@ -140,7 +146,7 @@ def forgotten_carry() -> None:
         body = Region(op.body.args, (*others, replace(last, values=values)))
         return replace(op, body=body)
 
-    _add_pass("forgotten_carry", _rewrite_all(rewrite))
+    _add_pass("forgotten_carry", rewrite_all(rewrite))
 
 
 def swapped_operands() -> None:
@@ -152,7 +158,7 @@ def swapped_operands() -> None:
             return op if is_scalar else replace(op, args=op.args[::-1])
         return op
 
-    _add_pass("swapped_operands", _rewrite_all(rewrite))
+    _add_pass("swapped_operands", rewrite_all(rewrite))
 
 
 def missing_widening() -> None:
@@ -169,7 +175,7 @@ def missing_widening() -> None:
             Cast(results=op.results, x=narrow),
         ]
 
-    _add_pass("missing_widening", _rewrite_all(rewrite))
+    _add_pass("missing_widening", rewrite_all(rewrite))
 
 
 def missing_order() -> None:
@@ -200,18 +206,23 @@ def wrong_promotion() -> None:
     promotion._infer = infer  # type: ignore[assignment]
 
 
-INJECTIONS = {
-    function.__name__: Injection(function, mode, (function.__doc__ or "").strip(" ."))
-    for function, mode in (
-        (wrong_mask_value, "interpret"),
-        (dropped_mask, "interpret"),
-        (wrong_stride, "host"),
-        (short_loop, "host"),
-        (wrong_identity, "host"),
-        (forgotten_carry, "host"),
-        (swapped_operands, "host"),
-        (missing_widening, "host"),
-        (missing_order, "host"),
-        (wrong_promotion, "host"),
-    )
-}
+def injections(*listed: tuple[Callable[[], None], str]) -> dict[str, Injection]:
+    """By name: functions with the mode that can see them."""
+    return {
+        function.__name__: Injection(function, mode, (function.__doc__ or "").strip(" ."))
+        for function, mode in listed
+    }
+
+
+INJECTIONS = injections(
+    (wrong_mask_value, "interpret"),
+    (dropped_mask, "interpret"),
+    (wrong_stride, "host"),
+    (short_loop, "host"),
+    (wrong_identity, "host"),
+    (forgotten_carry, "host"),
+    (swapped_operands, "host"),
+    (missing_widening, "host"),
+    (missing_order, "host"),
+    (wrong_promotion, "host"),
+)

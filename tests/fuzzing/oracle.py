@@ -2,51 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import torch
 
 from tests.fuzzing.layouts import Placed, contents, place
-from tests.fuzzing.program import Meaning, Outer, Program
+from tests.fuzzing.program import Meaning, Outer, Program, TensorSpec
 from tests.fuzzing.tracked import Tracked, exactly
 
 
 def make_arguments(program: Program) -> list[Placed]:
-    """The tensor arguments."""
-    return [
-        place(contents(spec, program.sizes, str(program.seed)), spec.layout)
-        for spec in program.arguments
-    ]
-
-
-def expected(program: Program) -> list[Tracked]:
-    """The outputs, in the program's order; raises UndecidedError where rounding decides."""
-    placed = {spec.name: x.view for spec, x in zip(program.arguments, make_arguments(program))}
-    tensors = {
-        spec.name: exactly(
-            placed[spec.name]
-            if spec.name in placed
-            else contents(spec, program.sizes, str(program.seed))
+    """The tensor arguments; those that share memory with another are views of it."""
+    placed: dict[str, Placed] = {}
+    for spec in program.arguments:
+        placed[spec.name] = (
+            shared(placed[spec.shares], spec)
+            if spec.shares
+            else place(_contents(spec, program), spec.layout)
         )
-        for spec in program.tensors
-    }
-    own = {
-        name: x.mapped(lambda part: part.clone(memory_format=torch.contiguous_format))
-        for name, x in tensors.items()
-    }
+    return list(placed.values())
+
+
+def shared(placed: Placed, spec: TensorSpec) -> Placed:
+    """Another view of the same memory."""
+    return Placed(_turned(placed.view) if spec.is_turned else placed.view, placed.memory)
+
+
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(*reversed(range(x.dim())))
+
+
+def _contents(spec: TensorSpec, program: Program) -> torch.Tensor:
+    return contents(spec, program.sizes, str(program.seed), program.data)
+
+
+def expected(
+    program: Program,
+    arguments: Sequence[Placed] | None = None,
+    leaves: Mapping[str, torch.Tensor] | None = None,
+) -> list[Tracked]:
+    """The outputs, in the program's order; raises UndecidedError where rounding decides.
+
+    Tensors in ``leaves``, in fp64, are taken for arguments of their names: autograd sees them.
+    """
+    arguments = make_arguments(program) if arguments is None else arguments
+    placed = {spec.name: x.view for spec, x in zip(program.arguments, arguments)}
+    own: dict[str, Tracked] = {}
+    for spec in program.tensors:
+        if spec.shares:
+            own[spec.name] = own[spec.shares].mapped(_turned if spec.is_turned else lambda x: x)
+            continue
+        given = placed[spec.name] if spec.name in placed else _contents(spec, program)
+        if leaves is not None and spec.name in leaves:
+            zeros = torch.zeros(given.shape, dtype=torch.float64)
+            own[spec.name] = Tracked(leaves[spec.name].clone(), zeros, spec.dtype)
+            continue
+        own[spec.name] = exactly(given).mapped(
+            lambda part: part.clone(memory_format=torch.contiguous_format)
+        )
     numbers = {**program.sizes, **{scalar.name: scalar.value for scalar in program.scalars}}
     for loop in program.loops:
-        for turn in _turns(loop):
+        for turn in _turns(loop, program.sizes):
             meaning = Meaning(program.sizes, own, numbers=dict(numbers))
             _run(loop, turn, meaning)
     return [own[spec.name] for spec in program.outputs]
 
 
-def _turns(loop: Outer) -> Iterator[Sequence[int]]:
+def _turns(loop: Outer, sizes: Mapping[str, int]) -> Iterator[Sequence[int]]:
     """Indices of a grid; one turn with whole ranges for tiles."""
-    ranges = [range(begin, end) for _, _, begin, end in loop.axes]
+    ranges = [range(begin, sizes[size] - left) for _, size, begin, left in loop.axes]
     if loop.kind == "grid":
         yield from product(*ranges)
     elif all(ranges):
@@ -54,11 +80,11 @@ def _turns(loop: Outer) -> Iterator[Sequence[int]]:
 
 
 def _run(loop: Outer, turn: Sequence[int], meaning: Meaning) -> None:
-    for place_, (axis, _, begin, end) in enumerate(loop.axes):
+    for place_, (axis, size, begin, left) in enumerate(loop.axes):
         if loop.kind == "grid":
             meaning.numbers[axis] = turn[place_]
         else:
-            meaning.ranges[axis] = (begin, end)
+            meaning.ranges[axis] = (begin, meaning.sizes[size] - left)
     for statement in loop.body:
         statement.evaluate(meaning)
 
@@ -85,8 +111,10 @@ def _describe(actual: torch.Tensor, wanted: Tracked) -> str:
         found, shape = f"{actual.dtype} {list(actual.shape)}", list(wanted.value.shape)
         return f"{found}, expected {wanted.dtype} {shape}"
     if actual.dtype.is_floating_point:
-        distance = (actual.double() - wanted.value).abs()
-        wrong = ~(distance <= wanted.error) & ~wanted.error.isinf()
+        found = actual.double()
+        is_same = (found == wanted.value) | (found.isnan() & wanted.value.isnan())
+        is_near = (found - wanted.value).abs() <= wanted.error
+        wrong = ~is_near & ~is_same & ~wanted.error.isinf()
     else:
         wrong = (actual != wanted.value) & (wanted.error == 0)
     if not bool(wrong.any()):

@@ -18,7 +18,9 @@ from tests.fuzzing.tracked import Tracked, cast, exactly, known, rounded
 
 Rule = Callable[..., Tracked]
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-INTEGERS = (torch.int32, torch.int64, torch.int8)
+INTEGERS = (torch.int32, torch.int64, torch.int8, torch.uint8, torch.int16)
+EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Float types that are converted before anything else is done with them."""
 BOOLS = (torch.bool,)
 NUMBERS = FLOATS + INTEGERS
 ANY = NUMBERS + BOOLS
@@ -116,7 +118,8 @@ def _mul(x: Tracked, y: Tracked, dtype: torch.dtype) -> Tracked:
 
 def _times(size: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
     """Nothing is known of a product with an unknown factor, even if the other is zero."""
-    return torch.where(error.isinf(), math.inf, size * error.nan_to_num(posinf=0.0))
+    known = torch.where(error == 0, 0.0, size * error.nan_to_num(posinf=0.0))
+    return torch.where(error.isinf(), math.inf, known)
 
 
 def _div(x: Tracked, y: Tracked, dtype: torch.dtype) -> Tracked:
@@ -152,7 +155,7 @@ def _smooth(function: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
         value = function(x.value)
         ends = [(function(x.value + step) - value).abs() for step in (error, -error)]
         bound = torch.maximum(*ends).nan_to_num(nan=math.inf)
-        bound = torch.where(x.error.isinf(), math.inf, bound)
+        bound = torch.where(x.error == 0, 0.0, torch.where(x.error.isinf(), math.inf, bound))
         return rounded(value, bound, dtype, is_approximate=True)
 
     return rule
@@ -170,10 +173,15 @@ def _stepped(function: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
 
     def rule(x: Tracked, dtype: torch.dtype) -> Tracked:
         error = x.error.nan_to_num(posinf=1.0)
-        unsure = function(x.value - error) != function(x.value + error)
+        unsure = (error > 0) & (function(x.value - error) != function(x.value + error))
         return Tracked(function(x.value), torch.where(unsure, math.inf, 0.0).double(), dtype)
 
     return rule
+
+
+def _via(narrow: torch.dtype) -> Rule:
+    """Rounded to a narrow type on the way."""
+    return lambda x, dtype: cast(rounded(x.value, x.error, narrow), dtype)
 
 
 TWO = (ANY, ANY)
@@ -219,7 +227,14 @@ OF_ONE = {
         "torch.clamp({0}, -3, 5)", (NUMBERS,), _lipschitz(lambda x: x.clamp(-3, 5), 1)
     ),
 }
-CASTS = {f"to_{dtype}": Function(f"{{0}}.to({dtype})", (ANY,), converts=True) for dtype in ANY}
+CASTS = {
+    f"to_{dtype}": Function(f"{{0}}.to({dtype})", (ANY + EIGHT_BITS,), converts=True)
+    for dtype in ANY
+}
+ROUNDINGS = {
+    f"via_{dtype}": Function(f"{{0}}.to({dtype}).to(torch.float32)", (FLOATS,), _via(dtype))
+    for dtype in EIGHT_BITS
+}
 FUNCTIONS: dict[str, Function] = {
-    **ARITHMETIC, **COMPARISONS, **LOGIC, **CHOICE, **OF_ONE, **CASTS,
+    **ARITHMETIC, **COMPARISONS, **LOGIC, **CHOICE, **OF_ONE, **CASTS, **ROUNDINGS,
 }  # fmt: skip

@@ -8,7 +8,9 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,15 @@ def environment(*, interprets: bool) -> dict[str, str]:
 class Worker:
     """One process that checks programs one after the other."""
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, coverage: str = "") -> None:
         self.mode = mode
+        self.coverage = coverage
+        """A file with what was covered before."""
         self._start()
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [*warm_python(), "-m", "tests.fuzzing.worker", self.mode],
+            [*warm_python(), "-m", "tests.fuzzing.worker", self.mode, self.coverage],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -86,10 +90,25 @@ class Worker:
         self._process.communicate()
 
 
-def check_all(
-    jobs: Sequence[Job], workers: int, timeout: float, report: Callable[[Job, Job], None]
-) -> None:
+@dataclass(frozen=True)
+class Limits:
+    """For all workers together.
+
+    Attributes:
+        timeout: seconds for one job.
+        seconds: after which no more jobs are given out.
+        coverage: a file with what was covered before.
+    """
+
+    workers: int
+    timeout: float
+    seconds: float = float("inf")
+    coverage: str = ""
+
+
+def check_all(jobs: Sequence[Job], limits: Limits, report: Callable[[Job, Job], None]) -> None:
     """Give jobs to workers; ``report`` gets each job with its answer, one at a time."""
+    stop = time.monotonic() + limits.seconds
     waiting: dict[str, queue.SimpleQueue[Job]] = {}
     for job in jobs:
         waiting.setdefault(job["mode"], queue.SimpleQueue()).put(job)
@@ -97,7 +116,7 @@ def check_all(
 
     def work(first: str) -> None:
         for mode in sorted(waiting, key=lambda mode: mode != first):
-            for job, answer in _answers(mode, waiting[mode], timeout):
+            for job, answer in _answers(mode, waiting[mode], limits, stop):
                 with lock:
                     report(job, answer)
 
@@ -105,7 +124,7 @@ def check_all(
     # Most workers begin with the first mode; one in eight with the last.
     threads = [
         threading.Thread(target=work, args=(modes[-1] if n % 8 == 1 else modes[0],))
-        for n in range(workers)
+        for n in range(limits.workers)
     ]
     for thread in threads:
         thread.start()
@@ -114,16 +133,16 @@ def check_all(
 
 
 def _answers(
-    mode: str, waiting: queue.SimpleQueue[Job], timeout: float
+    mode: str, waiting: queue.SimpleQueue[Job], limits: Limits, stop: float
 ) -> Iterator[tuple[Job, Job]]:
     worker: Worker | None = None
-    while True:
+    while time.monotonic() < stop:
         try:
             job = waiting.get_nowait()
         except queue.Empty:
             break
-        worker = worker or Worker(mode)
-        yield job, worker.check(job, timeout)
+        worker = worker or Worker(mode, limits.coverage)
+        yield job, worker.check(job, limits.timeout)
     if worker is not None:
         worker.stop()
 

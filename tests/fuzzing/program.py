@@ -6,7 +6,7 @@ of a value is a whole tensor over the full ranges of its axes: there are no tile
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -69,6 +69,12 @@ class Meaning:
         return max(0, end - first)
 
 
+def size_of(text: str, sizes: Mapping[str, int]) -> int:
+    """A size, or one with a number added to it or taken from it: ``M``, ``M - 1``, ``M + 1``."""
+    name, *rest = text.split()
+    return sizes[name] + (int("".join(rest)) if rest else 0)
+
+
 class Statement(Protocol):
     """A statement of device code: its text, and what it does to whole tensors."""
 
@@ -97,9 +103,13 @@ class TensorSpec:
     Attributes:
         dims: for each dimension the name of its size, or the size.
         layout: how it lies in memory (see ``layouts``).
-        content: "integers", "numbers", "low" (negative integers), "fill" (all ``limit``) or "index"
-            (below ``limit``).
+        content: "integers", "numbers", "low" (negative integers), "fill" (all ``limit``), "index"
+            (below ``limit``), "hostile" (indices, half of them out of range) or "order" (each
+            index once).
+        limit: a number, or the text of one made of a size.
         is_allocated: whether host code makes and returns it.
+        shares: the name of the tensor whose memory this is, if it has none of its own.
+        is_turned: whether it is that tensor with its dimensions the other way round.
     """
 
     name: str
@@ -107,9 +117,11 @@ class TensorSpec:
     dims: tuple[str | int, ...]
     layout: str = "contiguous"
     content: str = "integers"
-    limit: int = 0
+    limit: int | str = 0
     is_output: bool = False
     is_allocated: bool = False
+    shares: str = ""
+    is_turned: bool = False
 
     @property
     def is_data(self) -> bool:
@@ -119,6 +131,10 @@ class TensorSpec:
     def shape(self, sizes: Mapping[str, int]) -> list[int]:
         """Sizes of the dimensions."""
         return [sizes[dim] if isinstance(dim, str) else dim for dim in self.dims]
+
+    def bound(self, sizes: Mapping[str, int]) -> int:
+        """The number that ``limit`` stands for."""
+        return self.limit if isinstance(self.limit, int) else size_of(self.limit, sizes)
 
 
 @dataclass(frozen=True)
@@ -132,7 +148,11 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Outer:
-    """A top-level loop: over tiles or over indices, one (name, size, begin, end) per dimension."""
+    """A top-level loop: over tiles or over indices.
+
+    Attributes:
+        axes: for each dimension its name, size, first index, and how many are left out at the end.
+    """
 
     kind: str
     axes: tuple[tuple[str, str, int, int], ...]
@@ -140,10 +160,10 @@ class Outer:
     body: tuple[Statement, ...]
     is_after_barrier: bool = False
 
-    def lines(self, sizes: Mapping[str, int]) -> list[str]:
+    def lines(self) -> list[str]:
         """The text of the loop."""
         begins = [str(begin) for _, _, begin, _ in self.axes]
-        ends = [_end_text(size, end - sizes[size]) for _, size, _, end in self.axes]
+        ends = [end_text(size, left) for _, size, _, left in self.axes]
         names = ", ".join(name for name, *_ in self.axes)
         arguments = [_grouped(begins)] if any(int(x) for x in begins) else []
         arguments.append(_grouped(ends))
@@ -154,8 +174,16 @@ class Outer:
         return [*before, head, *indented(self.body)]
 
 
-def _end_text(size: str, offset: int) -> str:
-    return size if not offset else f"{size} - {-offset}"
+def end_text(size: str, left: int) -> str:
+    """A size without the last so many."""
+    return f"{size} - {left}" if left else size
+
+
+def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Statements and those inside of them."""
+    for statement in statements:
+        yield statement
+        yield from walk((*getattr(statement, "body", ()), *getattr(statement, "orelse", ())))
 
 
 def _grouped(texts: list[str]) -> str:
@@ -169,6 +197,8 @@ class Program:
     Attributes:
         sizes: the named sizes.
         seed: of the contents of inputs.
+        data: "" for contents as tensors say, "special" for NaN, infinities and numbers near the
+            ends of float types among them, "ends" for the ends of integer types.
     """
 
     sizes: Mapping[str, int]
@@ -177,6 +207,13 @@ class Program:
     loops: tuple[Outer, ...]
     static_shapes: bool
     seed: int
+    data: str = ""
+
+    @property
+    def free_sizes(self) -> list[str]:
+        """Sizes that arguments have, so that one kernel can be called with others."""
+        named = {dim for spec in self.arguments for dim in spec.dims}
+        return [name for name in self.sizes if name in named and not self.static_shapes]
 
     @property
     def arguments(self) -> list[TensorSpec]:
@@ -199,10 +236,12 @@ class Program:
         ]
         lines = [f"def kernel({', '.join(parameters)}):", *self._host_lines()]
         for loop in self.loops:
-            lines += [f"    {line}" for line in loop.lines(self.sizes)]
+            lines += [f"    {line}" for line in loop.lines()]
         returned = [spec.name for spec in self.outputs if spec.is_allocated]
         lines.append(f"    return ({', '.join(returned)},)" if returned else "    return ()")
-        return "\n".join(lines) + "\n"
+        inside = walk(statement for loop in self.loops for statement in loop.body)
+        before = [line for x in inside for line in getattr(x, "definition", ())]
+        return "\n".join([*before, *lines]) + "\n"
 
     def _host_lines(self) -> list[str]:
         lines: list[str] = []

@@ -75,7 +75,8 @@ def in_order(x: Tracked, dim: int, *, is_descending: bool) -> tuple[Tracked, Tra
     line, doubt = (part.double().movedim(dim, -1) for part in (found.values, error))
     apart = (line.unsqueeze(-1) - line.unsqueeze(-2)).abs()
     both = doubt.unsqueeze(-1) + doubt.unsqueeze(-2)
-    unsure = (both > 0) & (apart <= both) & ~torch.eye(line.size(-1), dtype=torch.bool)
+    # The distance from NaN is NaN: what is unknown may be NaN as well.
+    unsure = (both > 0) & ~(apart > both) & ~torch.eye(line.size(-1), dtype=torch.bool)
     places = known(found.indices, unsure.any(-1).movedim(-1, dim).double())
     if x.dtype.is_floating_point:
         return Tracked(found.values, worst, x.dtype), places

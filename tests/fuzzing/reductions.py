@@ -45,7 +45,7 @@ def _place(kind: str, x: Tracked, dim: int) -> Tracked:
     doubt = x.error + x.error.gather(dim, found.unsqueeze(dim))
     is_other = torch.ones_like(values, dtype=torch.bool)
     is_other.scatter_(dim, found.unsqueeze(dim), False)
-    unsure = is_other & (doubt > 0) & (values + doubt >= winner)
+    unsure = is_other & (doubt > 0) & ~(values + doubt < winner)
     return known(found, unsure.any(dim).double())
 
 
@@ -126,4 +126,9 @@ def added_product(
     unit = unit_roundoff(accumulation_dtype(common) if dtype != torch.float64 else dtype)
     bound = doubt + 2 * (left.value.size(1) + 2) * unit * size
     is_exact = (size < exact_below(*operands, unit=unit)) & is_quantised(QUANTA[0], *operands)
-    return rounded(value, torch.where(is_exact, 0.0, bound), dtype)
+    # One factor that is NaN is enough, whatever the others are.
+    is_nan = left.value.isnan().any(1)[:, None] | right.value.isnan().any(0)[None, :]
+    if start is not None:
+        is_nan = is_nan | start.value.isnan()
+    value = torch.where(is_nan, math.nan, value)
+    return rounded(value, torch.where(is_exact | is_nan, 0.0, bound), dtype)

@@ -1,15 +1,22 @@
-"""Runs a random program again from its decisions and shows what goes wrong."""
+"""Runs a saved program again and shows what goes wrong.
+
+``PYTHONPATH=src:. python -m tests.fuzzing.replay FILE.json``; exits with 1 at the first problem.
+Files of mode "interpret" need TRITON_INTERPRET=1 in the environment.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from tests.fuzzing.choices import RecordedChoices
-from tests.fuzzing.execution import ways
+from tests.fuzzing.execution import cases, ways
 from tests.fuzzing.grow import grow_program
-from tests.fuzzing.oracle import expected
 from tests.fuzzing.program import Program
+from tests.fuzzing.saved_programs import read_saved, restored
+from tests.fuzzing.threads import threads_for
 
 
 def rebuild(decisions: Sequence[int]) -> Program:
@@ -17,13 +24,25 @@ def rebuild(decisions: Sequence[int]) -> Program:
     return grow_program(RecordedChoices(decisions))
 
 
-def replay(decisions: Sequence[int], index: int = 0, mode: str = "host") -> None:
-    """Print each way to run the program and its problem; exit with 1 at the first one."""
-    program = rebuild(decisions)
+def replay(data: Mapping[str, Any]) -> bool:
+    """Print each way to run the program and its problem; True if there is none."""
     write = sys.stdout.write
-    write(program.source() + "\n")
-    for way, find_problem in ways(program, expected(program), index, mode):
-        problem = find_problem()
-        write(f"{way}: {problem or 'as expected'}\n")
-        if problem:
-            sys.exit(1)
+    members = restored(data)
+    write(members[0].source() + "\n")
+    for case in cases(members):
+        write(f"sizes {dict(case.program.sizes)} {case.program.data}\n")
+        with threads_for(case.program, data["index"]):
+            for way in ways(case, data["index"], data["mode"]):
+                problem = way.find_problem()
+                write(f"{way.name}: {problem or 'as expected'}\n")
+                if problem:
+                    return False
+    return True
+
+
+if __name__ == "__main__":
+    if sys.argv[1].endswith(".json") and '"interpret"' in Path(sys.argv[1]).read_text():
+        from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
+
+        patch_interpreter()
+    sys.exit(0 if replay(read_saved(Path(sys.argv[1]))) else 1)

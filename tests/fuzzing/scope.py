@@ -8,21 +8,34 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from tests.fuzzing.choices import Choices, chance, pick
-from tests.fuzzing.pointwise import ANY
+from tests.fuzzing.pointwise import ANY, EIGHT_BITS
 from tests.fuzzing.program import Scalar, TensorSpec, Value
 
 LAYOUTS = ("contiguous", "transposed", "gaps", "offset", "expanded")
 OUTPUT_LAYOUTS = ("contiguous", "transposed", "gaps", "offset")
 OUTPUT_TYPES = (None, None, None, torch.float32, torch.int32, torch.float16, torch.int64)
 FILLS = (0, 7, 1)
+SMOOTH_TYPES = (torch.float32, torch.float64)
 
 
 @dataclass
 class Stored:
-    """A tensor stored to: its dimensions' axes, ``own`` ones of the program among them."""
+    """A tensor stored to: its dimensions' axes, ``own`` ones of the program among them.
+
+    Attributes:
+        alias: another argument with the same memory, if there is one.
+    """
 
     spec: TensorSpec
     axes: tuple[str, ...]
+    alias: TensorSpec | None = None
+
+    def through(self, choices: Choices) -> Stored:
+        """The tensor itself, or the same memory by its other name."""
+        if self.alias is None or not chance(choices, 60):
+            return self
+        axes = self.axes[::-1] if self.alias.is_turned else self.axes
+        return Stored(self.alias, axes)
 
 
 @dataclass
@@ -92,6 +105,8 @@ class Workshop:
         self.sizes = sizes
         self.content = content
         self.is_static = is_static
+        self.is_smooth = False
+        """Whether all it computes are sums and products of floats, which have gradients."""
         self.tensors: list[TensorSpec] = []
         self.scalars: list[Scalar] = []
         self.finished: list[TensorSpec] = []
@@ -110,25 +125,37 @@ class Workshop:
 
     def new_input(self, dims: tuple[str, ...], dtype: torch.dtype | None = None) -> TensorSpec:
         """A tensor with data."""
-        dtype = dtype or pick(self.choices, ANY)
+        types = SMOOTH_TYPES if self.is_smooth else ANY + EIGHT_BITS
+        dtype = dtype or pick(self.choices, types)
         layout = pick(self.choices, LAYOUTS)
         content = pick(self.choices, (self.content, self.content, self.content, "low"))
         spec = TensorSpec(self.name("x"), dtype, dims, layout, content)
         self.tensors.append(spec)
         return spec
 
-    def new_index(self, size: str, limit: int) -> TensorSpec:
+    def new_alias(self, spec: TensorSpec) -> TensorSpec:
+        """Another argument that is the same memory, perhaps the other way round."""
+        is_turned = chance(self.choices, 50)
+        dims = spec.dims[::-1] if is_turned else spec.dims
+        alias = replace(
+            spec, name=self.name("same"), dims=dims, shares=spec.name, is_turned=is_turned,
+            is_output=False,
+        )  # fmt: skip
+        self.tensors.append(alias)
+        return alias
+
+    def new_index(self, size: str, limit: int | str, content: str = "index") -> TensorSpec:
         """A vector of indices below ``limit``."""
         dtype = pick(self.choices, (torch.int64, torch.int32))
-        layout = pick(self.choices, LAYOUTS)
-        spec = TensorSpec(self.name("index"), dtype, (size,), layout, "index", limit)
+        layout = pick(self.choices, LAYOUTS if content == "index" else OUTPUT_LAYOUTS)
+        spec = TensorSpec(self.name("index"), dtype, (size,), layout, content, limit)
         self.tensors.append(spec)
         return spec
 
     def new_output(self, dims: tuple[str | int, ...], dtype: torch.dtype) -> TensorSpec:
         """A tensor to store to."""
         layout = pick(self.choices, OUTPUT_LAYOUTS)
-        is_allocated = chance(self.choices, 30)
+        is_allocated = self.is_smooth or chance(self.choices, 30)
         fill = pick(self.choices, FILLS)
         spec = TensorSpec(
             self.name("out"),

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from tests.fuzzing.atomics import updated
 from tests.fuzzing.pointwise import FUNCTIONS, evaluate
-from tests.fuzzing.program import Meaning, UndecidedError, Value
+from tests.fuzzing.program import Meaning, UndecidedError, Value, size_of
 from tests.fuzzing.reductions import accumulated, added_product, reduced, scanned
 from tests.fuzzing.tracked import Tracked, cast, exactly
 
@@ -22,14 +23,12 @@ def text_of(operand: Operand, axes: tuple[str, ...]) -> str:
 
 
 def number_of(text: str, meaning: Meaning) -> int | float:
-    """A literal, an argument or a loop index."""
-    return (
-        meaning.numbers[text]
-        if text in meaning.numbers
-        else float(text)
-        if "." in text
-        else int(text)
-    )
+    """A literal, an argument, a loop index, or a size with a number added."""
+    if text in meaning.numbers:
+        return meaning.numbers[text]
+    if text[0].isalpha():
+        return size_of(text, meaning.sizes)
+    return float(text) if "." in text else int(text)
 
 
 def meaning_of(operand: Operand, axes: tuple[str, ...], meaning: Meaning) -> Any:
@@ -65,23 +64,55 @@ class Compute:
         meaning.values[self.result.name] = whole
 
 
+HELPER_RESULTS = {"plain": ", bias", "keyword": ", *, bias", "default": ", bias=None"}
+"""Parameters that a helper has after its operands."""
+
+
+@dataclass(frozen=True)
+class HelperCall(Compute):
+    """The same by a function of the program's own: its name, and how it takes one more argument."""
+
+    helper: str = ""
+    form: str = "plain"
+
+    @property
+    def definition(self) -> list[str]:
+        names = [f"p{n}" for n in range(len(self.operands))]
+        parameters = ", ".join(names) + HELPER_RESULTS[self.form]
+        return [
+            f"def {self.helper}({parameters}):",
+            f"    found = {FUNCTIONS[self.function].text.format(*names)}",
+            "    if bias is not None:",
+            "        found = found + bias",
+            "    return found",
+            "",
+        ]
+
+    def lines(self) -> list[str]:
+        operands = ", ".join(text_of(x, self.result.axes) for x in self.operands)
+        last = {"plain": ", None", "keyword": ", bias=None", "default": ""}[self.form]
+        return [f"{self.result.name} = {self.helper}({operands}{last})"]
+
+
 @dataclass(frozen=True)
 class Position:
     """The index of one dimension: "tile", "full", "number", "shifted", "turned" or "gather".
 
     Attributes:
         name: the tile, the number's text or the value's name.
-        offset: added to a shifted index; what a turned one is subtracted from.
+        offset: added to a shifted index.
+        size: of the dimension that a turned index counts from the end of.
     """
 
     kind: str
     name: str = ":"
     offset: int = 0
+    size: str = ""
 
     def text(self) -> str:
         if self.kind == "shifted":
             return f"{self.name}.index + {self.offset}"
-        return f"{self.offset} - {self.name}.index" if self.kind == "turned" else self.name
+        return f"{self.size} - 1 - {self.name}.index" if self.kind == "turned" else self.name
 
     def places(self, meaning: Meaning, size: int) -> torch.Tensor:
         """Which elements, in range or not."""
@@ -96,7 +127,7 @@ class Position:
             return index.value.long()
         places = torch.arange(*meaning.extent(self.name))
         if self.kind == "turned":
-            return self.offset - places
+            return size - 1 - places
         return places + (self.offset if self.kind == "shifted" else 0)
 
 
@@ -109,6 +140,26 @@ def grid_of(
         for position, size in zip(positions, shape)
     ]
     return list(torch.meshgrid(*places, indexing="ij")) if places else []
+
+
+SPANS = ("tile", "full", "number")
+"""Positions that are next to each other."""
+
+
+def taken(x: torch.Tensor, positions: tuple[Position, ...], meaning: Meaning) -> torch.Tensor:
+    """The elements at positions, clamped into range; a view where these are next to each other."""
+    for dim, position in enumerate(positions):
+        size = x.size(dim)
+        if position.kind == "full":
+            continue
+        if position.kind == "tile":
+            first, end = meaning.extent(position.name)
+            x = x.narrow(dim, min(first, size), max(0, end - first))
+        elif position.kind == "number":
+            x = x.narrow(dim, min(max(0, int(number_of(position.name, meaning))), size - 1), 1)
+        else:
+            x = x.index_select(dim, position.places(meaning, size).clamp(0, max(0, size - 1)))
+    return without_numbers(positions, x)
 
 
 def without_numbers(positions: tuple[Position, ...], whole: torch.Tensor) -> torch.Tensor:
@@ -138,8 +189,7 @@ class Load:
 
     def evaluate(self, meaning: Meaning) -> None:
         tensor = meaning.tensors[self.tensor]
-        index = tuple(grid_of(self.positions, tensor.value.shape, meaning))
-        found = tensor.mapped(lambda x: without_numbers(self.positions, x[index]))
+        found = tensor.mapped(lambda x: taken(x, self.positions, meaning))
         if self.mask is not None:
             mask: Tracked = meaning_of(self.mask, self.result.axes, meaning)
             value = torch.where(mask.value, found.value, torch.zeros_like(found.value))
@@ -150,7 +200,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Store:
-    """``tensor[positions] = value``, or an atomic addition; only where ``mask`` is true."""
+    """``tensor[positions] = value``, or an atomic update; only where ``mask`` is true."""
 
     tensor: str
     positions: tuple[Position, ...]
@@ -158,14 +208,15 @@ class Store:
     axes: tuple[str, ...]
     """Axes of the places stored to, without numbers."""
     mask: Value | None = None
-    is_atomic: bool = False
+    atomic: str = ""
+    """How elements are updated: "add", "max", "min", "and", "or" or "xor"."""
 
     def lines(self) -> list[str]:
         index = ", ".join(position.text() for position in self.positions)
         value = self.value.aligned(self.axes)
         listed = index.replace(":", "slice(None)")
-        if self.is_atomic:
-            return [f"hl.atomic_add({self.tensor}, [{listed}], {value})"]
+        if self.atomic:
+            return [f"hl.atomic_{self.atomic}({self.tensor}, [{listed}], {value})"]
         if self.mask is None:
             return [f"{self.tensor}[{index}] = {value}"]
         mask = self.mask.aligned(self.axes)
@@ -173,24 +224,32 @@ class Store:
 
     def evaluate(self, meaning: Meaning) -> None:
         tensor = meaning.tensors[self.tensor]
-        index = tuple(grid_of(self.positions, tensor.value.shape, meaning))
-        places = [without_numbers(self.positions, x) for x in index]
         whole: Tracked = cast(meaning_of(self.value, self.axes, meaning), tensor.dtype)
         shape = [meaning.length(axis) for axis in self.axes]
         whole = whole.mapped(lambda x: x.expand(shape))
+        is_plain = all(position.kind in SPANS for position in self.positions)
+        if is_plain and self.mask is None and not self.atomic:
+            for part in ("value", "error"):
+                taken(getattr(tensor, part), self.positions, meaning).copy_(getattr(whole, part))
+            return
+        index = tuple(grid_of(self.positions, tensor.value.shape, meaning))
+        places = [without_numbers(self.positions, x) for x in index]
         keep = torch.ones(shape, dtype=torch.bool)
         if self.mask is not None:
             mask: Tracked = meaning_of(self.mask, self.axes, meaning)
             if bool((mask.error > 0).any()):
                 raise UndecidedError
             keep = mask.value.expand(shape)
+        if self.atomic:
+            updated(tensor, tuple(places), whole, self.atomic)
+            return
         for part in ("value", "error"):
             target, given = getattr(tensor, part), getattr(whole, part)
             if not places:
-                target.copy_(target + given if self.is_atomic else given)
+                target.copy_(given)
                 continue
             where = tuple(x[keep] for x in places)
-            target.index_put_(where, given[keep], accumulate=self.is_atomic)
+            target.index_put_(where, given[keep])
 
 
 @dataclass(frozen=True)
@@ -286,6 +345,11 @@ class Accumulate:
 
     def evaluate(self, meaning: Meaning) -> None:
         start, operand = meaning.values[self.result.name], meaning.values[self.operand.name]
+        if self.combine and operand.dtype.is_floating_point:
+            # A choice by comparison has no order where one element is NaN.
+            is_nan = operand.value.isnan()
+            error = torch.where(is_nan, torch.inf, operand.error)
+            operand = Tracked(torch.where(is_nan, 0.0, operand.value), error, operand.dtype)
         meaning.values[self.result.name] = accumulated(self.kind, start, operand, self.dim)
 
 

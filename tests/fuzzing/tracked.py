@@ -70,9 +70,16 @@ def rounded(
     bound = error + steps * (value.abs() + error) + floor
     bound = torch.where(is_exact, 0.0, bound)
     is_finite = value.abs() + bound < torch.finfo(dtype).max * 0.99
-    return Tracked(
-        torch.where(is_finite, value, 0.0), torch.where(is_finite, bound, math.inf), dtype
-    )
+    is_special = is_known_special(value, error, dtype)
+    bound = torch.where(is_special, 0.0, torch.where(is_finite, bound, math.inf))
+    return Tracked(torch.where(is_finite | is_special, value, 0.0), bound, dtype)
+
+
+def is_known_special(value: torch.Tensor, error: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Where a value is certainly NaN or infinite, and the type has that."""
+    held = value.to(dtype).double()
+    is_held = (held == value) | (held.isnan() & value.isnan())
+    return ~value.isfinite() & (error == 0) & is_held
 
 
 def cast(x: Tracked, dtype: torch.dtype) -> Tracked:
@@ -90,16 +97,18 @@ def cast(x: Tracked, dtype: torch.dtype) -> Tracked:
 
 def _cast_float(x: Tracked, dtype: torch.dtype) -> Tracked:
     if dtype.is_floating_point:
-        if torch.promote_types(x.dtype, dtype) == dtype:
+        if x.dtype.itemsize == 1 or torch.promote_types(x.dtype, dtype) == dtype:
+            # Wider types have all numbers of eight bits.
             return Tracked(x.value, x.error, dtype)
         return rounded(x.value, x.error, dtype)
     error = x.error
     if dtype == torch.bool:
         unsure = (error > 0) & (x.value.abs() <= error)
         return known(x.value != 0, unsure.double())
-    limit = 2.0 ** (torch.iinfo(dtype).bits - 1)
+    limits = torch.iinfo(dtype)
     unsure = torch.trunc(x.value - error) != torch.trunc(x.value + error)
-    unsure |= (x.value.abs() + error >= min(limit - 1, 2.0**52)) | error.isinf()
+    unsure |= (x.value + error >= min(limits.max, 2.0**52)) | error.isinf() | ~x.value.isfinite()
+    unsure |= x.value - error <= max(limits.min - 0.5, -(2.0**52))
     return known(torch.where(unsure, 0.0, x.value).to(dtype), unsure.double())
 
 
@@ -126,4 +135,9 @@ def sum_bound(x: Tracked, dim: int, partial: torch.dtype, start: Tracked | None 
     unit = unit_roundoff(partial)
     bound = error + (x.value.size(dim) + 2) * unit * (size + error)
     is_exact = size < exact_below(*operands, unit=unit)
-    return Tracked(total, torch.where(is_exact, 0.0, bound), partial)
+    finite = x.value.nan_to_num(0.0, 0.0, 0.0).abs().sum(dim) + error
+    if start is not None:
+        finite = finite + start.value.nan_to_num(0.0, 0.0, 0.0).abs()
+    # Nothing that is added to NaN changes it; infinities stay unless finite parts overflow.
+    is_special = ~total.isfinite() & (finite < torch.finfo(partial).max / 2)
+    return Tracked(total, torch.where(is_exact | is_special, 0.0, bound), partial)

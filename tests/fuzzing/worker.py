@@ -1,9 +1,10 @@
 """A process that checks random programs: lines of JSON in and out.
 
-A job is ``{"seed": ..., "index": ..., "mode": ...}``. The answer has ``outcome``: "same",
-"undecided", "refused" (too large for a GPU in some way) or "different", then with the failure, the
-decisions and a smaller program.
-Run as ``python -m tests.fuzzing.worker MODE``; "interpret" needs TRITON_INTERPRET in the
+A job is ``{"seed": ..., "index": ..., "mode": ..., "members": ..., "candidates": ...}``. Of so many
+candidates the program with the rarest features is run, with so many more shapes. The answer has
+``outcome``: "same", "undecided", "refused" (too large for a GPU in some way) or "different", then
+with the failure and a smaller program; and how many ``cases`` were compared.
+Run as ``python -m tests.fuzzing.worker MODE COVERAGE``; "interpret" needs TRITON_INTERPRET in the
 environment, since that decides how triton is imported.
 """
 
@@ -14,35 +15,75 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.fuzzing.choices import RandomChoices, RecordedChoices, minimise
+from tests.fuzzing.choices import Choices, RandomChoices, RecordedChoices, minimise
+from tests.fuzzing.coverage import Coverage, pairs_of, read_coverage
 from tests.fuzzing.execution import Failure, first_failure, is_same_failure, judge
 from tests.fuzzing.grow import grow_program
-from tests.fuzzing.program import UndecidedError
+from tests.fuzzing.program import Program, UndecidedError
+from tests.fuzzing.saved_programs import restored, saved
+from tests.fuzzing.variants import SIZES, family, with_sizes
 
 SHRINKING_SECONDS = 60
 STICKY = ("illegal memory access", "misaligned", "launch failure", "illegal instruction")
+Job = dict[str, Any]
 
 
-def check(job: dict[str, Any]) -> dict[str, Any]:
+def _grown(choices: Choices, job: Job) -> Program:
+    return grow_program(choices, is_smooth=job["mode"] == "gradient")
+
+
+def choose(job: Job, coverage: Coverage) -> RandomChoices:
+    """The decisions of the candidate that teaches most."""
+    candidates = [
+        RandomChoices(f"{job['seed']}/{job['index']}" + (f"/{n}" if n else ""))
+        for n in range(job.get("candidates", 1))
+    ]
+    worth = [coverage.rarity(pairs_of(_grown(choices, job))) for choices in candidates]
+    return candidates[worth.index(max(worth))]
+
+
+def check(job: Job, coverage: Coverage) -> Job:
     """Grow the program of a job, run it, make it smaller if it fails."""
-    choices = RandomChoices(f"{job['seed']}/{job['index']}")
-    program = grow_program(choices)
+    choices = choose(job, coverage)
+    program = _grown(RecordedChoices(choices.taken), job)
+    pairs = pairs_of(program)
+    coverage.add(pairs)
+    members = family(program, job["index"], job.get("members", 0))
+    if job["mode"] == "gradient":  # whole numbers only
+        members = [replace(member, data="") for member in members]
     try:
-        verdict = judge(program, job["index"], job["mode"])
+        verdict = judge(members, job["index"], job["mode"])
     except UndecidedError:
         return {"outcome": "undecided"}
+    answer: Job = {"cases": dict(verdict.cases), "pairs": sorted(pairs)}
     failure = verdict.failure
     if failure is None:
-        return {"outcome": "refused" if verdict.refused else "same"}
-    answer = {"outcome": "different", "way": failure.way, "problem": failure.problem}
-    answer |= {"decisions": choices.taken, "source": program.source()}
+        return {**answer, "outcome": "refused" if verdict.refused else "same"}
+    found = members[: members.index(failure.program) + 1] if failure.program else members
     if not is_sticky(failure) and job.get("shrink", True):
-        answer |= _smaller(choices.taken, job, failure)
-    return answer
+        found = smaller(choices.taken, found, job, failure)
+    note = f"{failure.way}\n{failure.problem}"
+    answer |= {"saved": saved(found, job["index"], job["mode"], note)}
+    return {**answer, "outcome": "different", "way": failure.way, "problem": failure.problem}
+
+
+def answer_to(job: Job, coverage: Coverage) -> Job:
+    """What comes of a random program, or of one that was saved."""
+    if "saved" not in job:
+        return check(job, coverage)
+    data = job["saved"]
+    verdict = judge(restored(data), data["index"], data["mode"])
+    failure, answer = verdict.failure, {"cases": dict(verdict.cases)}
+    if failure is None:
+        return {**answer, "outcome": "refused" if verdict.refused else "same"}
+    return {**answer, "outcome": "different", "way": failure.way, "problem": failure.problem}
 
 
 def is_sticky(failure: Failure) -> bool:
@@ -50,26 +91,48 @@ def is_sticky(failure: Failure) -> bool:
     return any(text in failure.problem for text in STICKY)
 
 
-def _smaller(decisions: list[int], job: dict[str, Any], wanted: Failure) -> dict[str, Any]:
+def smaller(
+    decisions: list[int], members: list[Program], job: Job, wanted: Failure
+) -> list[Program]:
+    """Fewer members, fewer decisions and smaller sizes that still fail alike."""
     stop = time.monotonic() + SHRINKING_SECONDS
 
-    def is_failing(candidate: list[int]) -> bool:
-        if time.monotonic() > stop:
-            return False
-        try:
-            found = first_failure(
-                grow_program(RecordedChoices(candidate)), job["index"], job["mode"]
-            )
-        except UndecidedError:
-            return False
-        return is_same_failure(found, wanted)
+    def fails(candidates: Sequence[Program]) -> bool:
+        return is_same_failure(found_failure(candidates, job, stop), wanted)
 
-    small = minimise(decisions, is_failing)
-    program = grow_program(RecordedChoices(small))
-    return {"decisions": small, "source": program.source(), "sizes": dict(program.sizes)}
+    last = members[-1]
+    alone = found_failure([last], job, stop)
+    if alone is None:
+        return [members[0], last] if fails([members[0], last]) else members
+    wanted = alone  # another backend may come first
+
+    def rebuilt(candidate: list[int]) -> Program:
+        grown = with_sizes(_grown(RecordedChoices(candidate), job), last.sizes)
+        return replace(grown, seed=last.seed, data=last.data)
+
+    small = minimise(decisions, lambda candidate: fails([rebuilt(candidate)]), attempts=300)
+    best = rebuilt(small) if fails([rebuilt(small)]) else last
+    for name in best.free_sizes:
+        for size in (1, *SIZES):
+            less = with_sizes(best, {**best.sizes, name: size})
+            if less.sizes[name] < best.sizes[name] and fails([less]):
+                best = less
+                break
+    plain = replace(best, data="")
+    return [plain if best.data and fails([plain]) else best]
 
 
-def serve(mode: str) -> None:
+def found_failure(members: Sequence[Program], job: Job, stop: float) -> Failure | None:
+    """What goes wrong, if there is time to see."""
+    if time.monotonic() > stop:
+        return None
+    try:
+        return first_failure(members, job["index"], job["mode"])
+    except UndecidedError:
+        return None
+
+
+def serve(mode: str, coverage: Coverage) -> None:
     """Answer jobs until there are no more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what kernels print must not get between the answers
@@ -81,11 +144,11 @@ def serve(mode: str) -> None:
     warnings.simplefilter("ignore")
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        answer = check(json.loads(line))
+        answer = answer_to(json.loads(line), coverage)
         print(json.dumps(answer), file=answers, flush=True)
         if any(text in answer.get("problem", "") for text in STICKY):
             os._exit(3)
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], read_coverage(Path(sys.argv[2])) if sys.argv[2] else Coverage())

@@ -6,6 +6,7 @@ it need no rules here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,8 +45,8 @@ class DerivedBackward:
 
     def __init__(self, bound: Bound, *, keeps_latest: bool = False) -> None:
         self.bound = bound
-        self.call: Callable[..., Any] = bound.with_launcher(self._wrap)
-        """Runs the forward kernel so that autograd can go back through it."""
+        self._forward = bound.with_launcher(self._wrap)
+        self._here = threading.local()
         self._keeps_latest = keeps_latest
         self._made: dict[_Key, CompiledBackward] = {}
         self._planned: dict[_Key, CompiledBackward] = {}
@@ -56,6 +57,11 @@ class DerivedBackward:
         """The backward kernel that ran last, and its arguments, where they are to be kept."""
         self._guards: dict[Variant, Callable[..., bool] | None] = {}
         self._forms: dict[Variant, LaunchForm] = {}
+
+    def call(self, *args: Any) -> Any:
+        """Run the forward kernel so that autograd can go back through it."""
+        self._here.args = args
+        return self._forward(*args)
 
     @property
     def source(self) -> str:
@@ -143,6 +149,7 @@ class DerivedBackward:
         returned, None of one that was not kept; without them the forward kernel runs once more.
         """
         # Inside an operator torch records nothing, not even views that host code makes.
+        self._here.args = tuple(inputs)
         with torch.inference_mode(False), torch.enable_grad():
             return self._run(inputs, grad_outputs, grad_written, results)
 
@@ -188,16 +195,22 @@ class DerivedBackward:
         return tuple(grads.get(id(leaf)) for leaf in tensors)
 
     def find_variant(self, values: tuple[Any, ...]) -> Variant:
-        """The trace that what host code computed fits."""
+        """The trace that what host code computed fits; a new one where there is none."""
+        found = self._find_known(values)
+        if found is None:
+            with torch.no_grad():
+                self.bound.capture_launch(self._here.args)
+            found = self._find_known(values)
+        return found or self.bound.specialization.default
+
+    def _find_known(self, values: tuple[Any, ...]) -> Variant | None:
         for variant in self.bound.specialization.variants:
             if variant not in self._guards:
-                names = self.bound.definition.split.captured
-                trace = variant.trace
+                trace, names = variant.trace, self.bound.definition.split.captured
                 self._guards[variant] = compile_guard(names, trace.guards, trace.constants)
-            guard = self._guards[variant]
-            if guard is None or guard(*values):
+            if (guard := self._guards[variant]) is None or guard(*values):
                 return variant
-        return self.bound.specialization.default
+        return None
 
     def _form(self, variant: Variant) -> LaunchForm:
         """What launches of a trace have in common."""

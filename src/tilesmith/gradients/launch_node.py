@@ -63,6 +63,10 @@ class Bound(Protocol):
         """Runs host code with something around the launcher."""
         ...
 
+    def capture_launch(self, args: tuple[Any, ...]) -> Any:
+        """Makes a trace that fits arguments, if there is none; nothing is launched."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class CompiledBackward:

@@ -1,0 +1,85 @@
+"""The same kernel called with other shapes and other data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+from tests.fuzzing.block_statements import TileLoop
+from tests.fuzzing.program import Program, walk
+
+SIZES = (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 70, 97, 127, 128, 129)
+LARGE = (2048, 3001, 4097, 6007)
+SMALL_DIMS = {"G": (2, 3, 5, 7), "K": (2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33)}
+MAX_ELEMENTS = 40_000
+ATTEMPTS = 30
+ONES_SHARE = 16
+"""One member in so many has sizes of 0 and 1, which are constants of kernels of their own."""
+DATA = ("", "", "", "special", "ends")
+LARGE_SHARE = 4
+"""One family in so many has a member above the size from which threads share the work."""
+
+
+def family(program: Program, seed: int, count: int) -> list[Program]:
+    """A program, and ``count`` more with the same text if its sizes may change."""
+    random = Random(f"family/{seed}")
+    members = [program]
+    names = program.free_sizes
+    for number in range(count if names else 0):
+        is_large = number == 0 and seed % LARGE_SHARE == 0
+        has_ones = number % ONES_SHARE == ONES_SHARE - 1
+        sizes = _sizes(random, program, is_large=is_large, has_ones=has_ones)
+        data = random.choice(DATA)
+        members.append(replace(program, sizes=sizes, seed=random.randrange(10_000), data=data))
+    if not names:
+        members.append(replace(program, seed=program.seed + 1, data=DATA[-1 - seed % 2]))
+    return members
+
+
+def with_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
+    """The program with other sizes where it leaves them free, as far as its loops allow."""
+    least = least_sizes(program)
+    free = {name: max(sizes[name], least[name]) for name in program.free_sizes if name in sizes}
+    return replace(program, sizes={**program.sizes, **free})
+
+
+def least_sizes(program: Program) -> dict[str, int]:
+    """The smallest sizes a program is defined for.
+
+    Nothing is left of a dimension only where nothing was when it was grown: a maximum needs an
+    element, and a loop may not end before it begins.
+    """
+    least = {name: int(size > 0) for name, size in program.sizes.items()}
+    bounds = [(size, begin + left) for loop in program.loops for _, size, begin, left in loop.axes]
+    inside = walk(statement for loop in program.loops for statement in loop.body)
+    for loop in (x for x in inside if isinstance(x, TileLoop)):
+        size, *left = loop.end.split(" - ")
+        if size in least and loop.begin.isdigit():
+            bounds.append((size, int(loop.begin) + sum(map(int, left))))
+    for size, bound in bounds:
+        least[size] = max(least[size], bound)
+    return least
+
+
+def _sizes(random: Random, program: Program, *, is_large: bool, has_ones: bool) -> dict[str, int]:
+    names, least = program.free_sizes, least_sizes(program)
+    large = random.choice([name for name in names if name not in SMALL_DIMS] or names)
+    for _ in range(ATTEMPTS):
+        sizes = dict(program.sizes)
+        for name in names:
+            sizes[name] = random.choice(SMALL_DIMS.get(name, SIZES))
+            if has_ones and random.random() < 0.5:
+                sizes[name] = random.choice((0, 1))
+        if is_large and large not in SMALL_DIMS:
+            sizes |= {name: min(sizes[name], 3) for name in names}
+            sizes[large] = random.choice(LARGE)
+        for name in names:
+            sizes[name] = max(sizes[name], least[name])
+        first, second, third, *_ = sorted(sizes.values(), reverse=True)
+        most = max(math.prod(spec.shape(sizes)) for spec in program.tensors)
+        limit = MAX_ELEMENTS * (2 if is_large else 1)
+        if most <= limit and (is_large or first * second * third <= limit):
+            return sizes
+    return dict(program.sizes)

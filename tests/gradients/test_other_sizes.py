@@ -1,0 +1,31 @@
+"""One kernel for many sizes has the right gradient for each of them.
+
+Random programs found it: where the first call had two equal sizes, the gradient of the first call
+with other ones was that of equal sizes.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import tilesmith as helion
+import tilesmith.language as hl
+
+
+@helion.kernel(static_shapes=False)
+def last_column(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    n, k = x.size(0), x.size(1)
+    out = torch.zeros([rows.size(0), k, n])
+    for i, j in hl.grid([rows.size(0), k]):
+        out[i, j, :] = x[:, k - 1]
+    return out
+
+
+def test_sizes_that_were_equal_once_may_differ() -> None:
+    for sizes in ((3, 3), (70, 16), (3, 3), (16, 70)):
+        x = torch.ones(sizes, requires_grad=True)
+        last_column(x, torch.ones(5)).sum().backward()
+        wanted = torch.zeros(sizes)
+        wanted[:, -1] = 5 * sizes[1]
+        assert x.grad is not None
+        assert torch.equal(x.grad, wanted), sizes
