@@ -62,7 +62,7 @@ class LazyCommands(TyperGroup):
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, known, rest = super().resolve_command(ctx, args)
-        command = load_command(name) if name in COMMANDS else known
+        command: Any = load_command(name) if name in COMMANDS else known
         takes_file = any(OPTION in p.opts and not p.is_flag for p in command.params)
         return name, command, with_place(rest) if takes_file else rest
 

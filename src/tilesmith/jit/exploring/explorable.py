@@ -39,7 +39,10 @@ class ExplorableKernel(DescribedBoundKernel):
 class ExplorableStages:
     """Several bound kernels, one for each launch, that make a page about themselves."""
 
-    stages: Sequence[Any]
+    @property
+    def stages(self) -> Sequence[Any]:
+        """Of each launch; None for one that host code does not come to."""
+        raise NotImplementedError
 
     def split(self, config: ConfigLike, number: int) -> ConfigLike:
         """A launch's part of a config; None: what it chooses itself."""

@@ -234,6 +234,7 @@ class BoundStages(ExplorableStages):
         return f"<bound kernel {self.definition.name} of {len(self.stages)} launches:{listed}>"
 
     @property
+    @override
     def stages(self) -> list[BoundKernel | None]:
         """The bound kernel of each stage; None for one that host code does not come to."""
         return [found[0] if found else None for found in self._found]
