@@ -161,6 +161,21 @@ def test_calls_follow_the_decision(module: Any, tmp_path: Path) -> None:
     assert kernel.bind((small,)) is kernel.bind((torch.randn(5, 30),))
 
 
+class Idle:
+    """A tuner whose time is used up before it has measured anything."""
+
+    def __init__(self, listeners: Sequence[Any]) -> None:
+        pass
+
+    def tune(self, bound: Any, args: tuple[Any, ...], request: Any) -> None:
+        pass
+
+
+def test_nothing_measured_is_an_error_of_tuning(module: Any) -> None:
+    with pytest.raises(tilesmith.exc.AutotuneError, match="no config was measured on any shape"):
+        tune_shapes(module.doubled, [(torch.randn(2, 64),)], Idle, Goal())
+
+
 def test_without_a_file_one_kernel_serves_all(module: Any) -> None:
     assert module.doubled.bind((torch.randn(3, 5),)) is module.doubled.bind((torch.randn(99, 7),))
 
