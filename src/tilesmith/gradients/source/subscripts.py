@@ -44,7 +44,11 @@ class Subscripts:
         axes = [element.axis for element in found if element.axis is not None]
         is_product = axes == list(range(rank)) and not any(e.is_broad for e in found)
         if is_product:
-            return [element.text for element in found]
+            lines = [i for i, e in enumerate(found) if e.text.startswith("hl.arange(")]
+            # Two lines of one length are said to form a product: torch would pair them.
+            is_square = rank == len(lines) == 2 and lines[1] == lines[0] + 1
+            forms = ("[:, None]", "[None, :]") if is_square else ("",) * rank
+            return [e.text if e.axis is None else e.text + forms[e.axis] for e in found]
         if len(found) == 1:
             return [self._expressions.whole(op.indices[0]).code]
         together = ", ".join(self._expressions.text(index).code for index in op.indices)
