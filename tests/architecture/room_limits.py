@@ -105,7 +105,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 107_620,
+    "lines in src": 107_637,
     "files in src": 649,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
