@@ -133,6 +133,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 
 FIGURES: dict[str, int] = {
     "lines in src": 107_713,
+    "lines in src": 107_637,
     "files in src": 649,
     "lines in src": 108_186,
     "files in src": 662,

@@ -100,7 +100,7 @@ def _flatten_tiles(state: Lowering) -> Lowering:
 
 
 def _resolve_schedule(state: Lowering) -> Lowering:
-    settings = state.settings
+    settings, reserved = state.settings, state.settings.persistent_reserved_sms
     schedule = resolve_schedule(state.function, known(state.spec), state.config, state.symbols)
     options = {
         **schedule.backend_options,
@@ -110,7 +110,6 @@ def _resolve_schedule(state: Lowering) -> Lowering:
         # A backend with an IR of its own looks at it where passes are looked at.
         "is_verified": is_verified(settings),
     }
-    reserved = settings.persistent_reserved_sms
     schedule = replace(schedule, backend_options=options, reserved_sms=reserved)
     return replace(state, schedule=schedule)
 

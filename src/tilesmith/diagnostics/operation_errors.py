@@ -255,8 +255,6 @@ class RaceDetected(BaseError):
 
 
 class ProgramsWaitForever(BaseError):
-    """The interpreter saw programs wait for what none of them will do."""
-
     message = "programs wait for each other for ever: {reason}"
     note = "programs begin in any order, and only some of them are there at the same time"
     fix = "wait only for what programs do that need not wait themselves, or use hl.barrier()"

@@ -196,21 +196,11 @@ class DerivedBackward:
 
     def find_variant(self, values: tuple[Any, ...]) -> Variant:
         """The trace that what host code computed fits; a new one where there is none."""
-        found = self._find_known(values)
-        if found is None:
+        if (found := _fitting(self.bound, self._guards, values)) is None:
             with torch.no_grad():
                 self.bound.capture_launch(self._here.args)
-            found = self._find_known(values)
+            found = _fitting(self.bound, self._guards, values)
         return found or self.bound.specialization.default
-
-    def _find_known(self, values: tuple[Any, ...]) -> Variant | None:
-        for variant in self.bound.specialization.variants:
-            if variant not in self._guards:
-                trace, names = variant.trace, self.bound.definition.split.captured
-                self._guards[variant] = compile_guard(names, trace.guards, trace.constants)
-            if (guard := self._guards[variant]) is None or guard(*values):
-                return variant
-        return None
 
     def _form(self, variant: Variant) -> LaunchForm:
         """What launches of a trace have in common."""
@@ -246,6 +236,16 @@ class DerivedBackward:
             second = self._second.setdefault(bound, DerivedBackward(bound))
             found = second.call(*args)
         return found if isinstance(found, tuple) else (found,)
+
+
+def _fitting(bound: Bound, guards: dict[Variant, Any], values: tuple[Any, ...]) -> Variant | None:
+    for variant in bound.specialization.variants:
+        if variant not in guards:
+            trace, names = variant.trace, bound.definition.split.captured
+            guards[variant] = compile_guard(names, trace.guards, trace.constants)
+        if (guard := guards[variant]) is None or guard(*values):
+            return variant
+    return None
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:

@@ -201,23 +201,20 @@ def find_stored_config(
 def _key_of_winner(bound: Any, args: Any, configs: Sequence[Config]) -> Callable[[], StoreKey]:
     settings = bound.definition.settings
     # A list of several Configs restricts what is taken, a single one does not.
-    listed = configs if len(configs) > 1 else ()
-    scope = (listed, search_overrides(settings), settings.deterministic)
+    scope = configs if len(configs) > 1 else (), search_overrides(settings), settings.deterministic
     return cache(lambda: winner_key(make_key(bound, args), *scope))
 
 
 def stored_winner(bound: Any, args: Sequence[Any]) -> Winner | None:
     """What is stored for a call of a bound kernel, by this toolchain or another."""
-    settings = bound.settings
-    winners = Winners(settings.cache_dir, settings.team_cache)
-    has_none = settings.skip_cache or not winners.has_any(bound.definition.name)
+    winners = Winners(bound.settings.cache_dir, bound.settings.team_cache)
+    has_none = bound.settings.skip_cache or not winners.has_any(bound.definition.name)
     return None if has_none else winners.lookup(_key_of_winner(bound, args, bound.configs)())
 
 
 def stored_lines(bound: Any, args: Sequence[Any]) -> list[str]:
     """What is stored for a call of a bound kernel, where it came from and what it is used for."""
-    winner = stored_winner(bound, args)
-    if winner is None:
+    if (winner := stored_winner(bound, args)) is None:
         return []
     use = "a search starts from it (other versions found it)" if winner.is_stale else "used"
     text = f"found      {winner.time}, {ms_text(winner.median_ms)}; {winner.note}; {use}"
