@@ -134,8 +134,7 @@ class Journal:
         shapes: dict[str, str] = {}
         for record in self._records():
             if record.outcome.verdict is Verdict.OK:
-                times = best.setdefault(record.key, {})
-                times[record.outcome.config] = record.outcome.median_ms
+                best.setdefault(record.key, {})[record.outcome.config] = record.outcome.median_ms
                 shapes[record.key] = record.shapes
         distances = {digest: shape_distance(self.key.shapes, shapes[digest]) for digest in best}
         distances[self.key.digest] = -1.0
