@@ -6,6 +6,9 @@ with other ones was that of equal sizes.
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import torch
 
 import tilesmith as helion
@@ -29,3 +32,13 @@ def test_sizes_that_were_equal_once_may_differ() -> None:
         wanted[:, -1] = 5 * sizes[1]
         assert x.grad is not None
         assert torch.equal(x.grad, wanted), sizes
+
+
+def test_arguments_are_not_kept() -> None:
+    x = torch.ones([3, 3], requires_grad=True)
+    scaled = x * 2
+    last_column(scaled, torch.ones(5)).sum().backward()
+    is_there = weakref.ref(scaled)
+    del scaled
+    gc.collect()
+    assert is_there() is None

@@ -26,13 +26,9 @@ from tilesmith.settings import Settings
 
 def options_of(settings: Settings) -> Options:
     """Those of a kernel that kernels made from it share."""
-    default = Settings()
+    own, default = vars(settings), vars(Settings())
     names = ("dot_precision", "index_dtype", "fast_math", "backend", "check")
-    others = [
-        (name, repr(getattr(settings, name)))
-        for name in names
-        if getattr(settings, name) != getattr(default, name)
-    ]
+    others = [(name, repr(own[name])) for name in names if own[name] != default[name]]
     return Options(settings.static_shapes, tuple(others))
 
 
@@ -61,7 +57,10 @@ class DerivedBackward:
     def call(self, *args: Any) -> Any:
         """Run the forward kernel so that autograd can go back through it."""
         self._here.args = args
-        return self._forward(*args)
+        try:
+            return self._forward(*args)
+        finally:
+            self._here.args = ()  # or graphs of calls that are over would stay
 
     @property
     def source(self) -> str:
@@ -163,6 +162,7 @@ class DerivedBackward:
         if results is not None:
             plain = [map_tensors(value, _leaf) for value in inputs]
             known = resume(self, plain, grad_outputs, results)
+            self._here.args = ()
             if known is not None:
                 return tuple(map(known.get, tensors_in(plain)))
         places = sorted(self.bound.written_arguments) if grad_written else []
@@ -173,8 +173,7 @@ class DerivedBackward:
         # What is written must not change here, and autograd lets no leaf change.
         copied = () if grad_written else self.bound.written_arguments
         args = [map_tensors(x, torch.clone) if i in copied else x for i, x in enumerate(leaves)]
-        with torch.enable_grad():
-            outputs = list(tensors_in(self.call(*args)))
+        outputs = list(tensors_in(self.call(*args)))
         if len(grad_outputs) > len(outputs):
             reason = f"it gives {len(outputs)} tensors, and {len(grad_outputs)} gradients are given"
             name = self.bound.definition.name
