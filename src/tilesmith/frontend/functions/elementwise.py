@@ -256,8 +256,8 @@ def to_dtype(x: TileValue, *args: Any, dtype: Any = None, **_: Any) -> TileValue
             return cast(as_tile(x), from_torch(arg))
         if hasattr(arg, "dtype"):
             return cast(as_tile(x), from_torch(arg.dtype))
-        if isinstance(arg, str) and hasattr(torch, arg):
-            # Torch takes a string for a device, and says so.
+        if isinstance(arg, str) and isinstance(getattr(torch, arg, None), torch.dtype):
+            # Torch takes a string for a device, as "cpu", and says so.
             fix = f"did you mean torch.{arg}?"
             raise errors.UnsupportedTorchArgument(name="Tensor.to", argument=repr(arg), fix=fix)
     return x
