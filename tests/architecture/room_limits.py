@@ -73,7 +73,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/gradients/versions": (2, 152),
     "tilesmith/gradients/whole_axes": (2, 230),
     "tilesmith/interpreter": (10, 2_050),
-    "tilesmith/interpreter/schedules": (4, 475),
+    "tilesmith/interpreter/schedules": (4, 498),
     "tilesmith/ir": (20, 2_600),
     "tilesmith/jit": (12, 2_320),
     "tilesmith/jit/exploring": (2, 75),
@@ -116,7 +116,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_023,
+    "lines in src": 110_045,
     "files in src": 684,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -27,6 +27,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import walk, walk_function
+from tilesmith.ir.types import Value
 
 POLICIES: dict[str, Callable[[random.Random, Sequence[int]], int]] = {
     "random": lambda draw, ready: draw.choice(ready),
@@ -82,10 +83,16 @@ class _ScheduledRun:
         self._schedule = schedule
         self._random = random.Random(schedule.seed)
         self._turns: Turns | None = None
+        self._loop_values: list[Value] = []
+        """What loops of the grid carry from turn to turn."""
+        self._carried: dict[tuple[int, ...], list[Tile]] = {}
 
     def grid(self, op: Grid, frame: Frame) -> None:
         """Run all programs of a grid."""
         starts = self._order(op, frame)
+        regions = [region for inner in walk(op.body) for region in inner.regions()]
+        self._loop_values = [arg for region in regions for arg in region.args]
+        self._carried.clear()
         if frame.races is not None and not isinstance(frame.races, ClockedRaces):
             frame.races = ClockedRaces([frame.values[value] for value in frame.written])
         races = frame.races if isinstance(frame.races, ClockedRaces) else None
@@ -131,9 +138,19 @@ class _ScheduledRun:
         tensor: torch.Tensor = frame.values[op.tensor]
         before = tensor.clone()
         result = evaluate(op, frame)
-        if not torch.equal(before, tensor):
+        if self._has_gone_on(frame) or not torch.equal(before, tensor):
             self._turns.note_change()
         return result
+
+    def _has_gone_on(self, frame: Frame) -> bool:
+        """Whether a program is in another turn of a loop than when it was asked for last.
+
+        One that waits for others carries nothing that changes.
+        """
+        found = [frame.values.get(value) for value in self._loop_values]
+        before = self._carried.get(frame.program)
+        self._carried[frame.program] = found
+        return before is None or not all(map(_is_same, before, found))
 
     def _order(self, op: Grid, frame: Frame) -> list[tuple[int, ...]]:
         """Where the tiles of each program start, in the order in which programs begin."""
@@ -158,6 +175,12 @@ def _program_frame(op: Grid, starts: tuple[int, ...], frame: Frame) -> Frame:
         if block:
             own.extents[block] = min(frame.sizes[block], frame.values[end] - start)
     return own
+
+
+def _is_same(one: Tile | None, other: Tile | None) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    return one is other or (isinstance(one, int) and isinstance(other, int) and one == other)
 
 
 def _run_program(op: Grid, frame: Frame) -> None:
