@@ -41,13 +41,13 @@ TABLE = (
 """Names that scripts written for Helion catch or silence."""
 
 NEVER_RAISED = {
-    "AutodiffKernelNotCalled": "a backward is derived from the kernel's source; no forward has to be called first",
+    "AutodiffKernelNotCalled": "backwards are derived from source, not from a call",
     "AutodiffNotSupported": "only derived gradients raise it, as their tests show",
     "CacheAssertionError": "its text names this machine; the tests of the tuner raise it",
     "NoConfigFound": "a kernel of which no config works is interpreted, with a warning",
     "InconsistantConfigsAcrossRanks": "there are no distributed kernels yet",
     "ProcessGroupNameNotFound": "there are no distributed kernels yet",
-    "NoAOTHeuristicWarning": "a shape without a decision of its own gets one of the table's configs",
+    "NoAOTHeuristicWarning": "a shape that was not tuned gets one of the table's configs",
     "BackendImplementationMissing": "every backend has a rule for every op, as a test checks",
     "ErrorCompilingKernel": "the first error is raised itself, with its place",
     "InternalError": "it would be a mistake of ours",
