@@ -68,7 +68,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend/source/rewriting": (5, 678),
     "tilesmith/frontend/tracing/packed": (2, 72),
     "tilesmith/frontend/tracing/settled": (2, 40),
-    "tilesmith/gradients": (32, 7_011),
+    "tilesmith/gradients": (32, 7_010),
     "tilesmith/gradients/rounded": (2, 91),
     "tilesmith/gradients/versions": (2, 152),
     "tilesmith/gradients/whole_axes": (2, 230),
@@ -92,7 +92,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/measure/ranks": (2, 27),
     "tilesmith/numerics": (18, 4_150),
     "tilesmith/numerics/doctor/hypotheses": (2, 294),
-    "tilesmith/operators": (6, 1_244),
+    "tilesmith/operators": (6, 1_252),
     "tilesmith/operators/batching": (3, 388),
     "tilesmith/operators/inside": (3, 113),
     "tilesmith/passes": (13, 3_200),
@@ -116,7 +116,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_045,
+    "lines in src": 110_053,
     "files in src": 684,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

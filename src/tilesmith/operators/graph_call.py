@@ -28,6 +28,8 @@ from tilesmith.operators.outline import KernelHost, Outline, outline_call, resul
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart
 
 _LEAVES = "Tensor[] tensors, SymInt[] integers, float[] floats, str kernel, str structure"
+_MAKING = threading.Lock()
+"""Operators are registered once."""
 
 
 class RecordedCall:
@@ -366,3 +368,9 @@ def _latest_recipe(handle: str, text: str) -> Any:
 def process_calls() -> ProcessCalls:
     """The calls of this process; made with the first kernel."""
     return ProcessCalls()
+
+
+def add_calls(name: str, make: Callable[[str], GraphCalls]) -> GraphCalls:
+    """``ProcessCalls.add``; the first kernels of a process may be made by several threads."""
+    with _MAKING:
+        return process_calls().add(name, make)

@@ -26,7 +26,7 @@ from tilesmith.operators.gradient import (
     needs_gradient,
     stands_for_another,
 )
-from tilesmith.operators.graph_call import GraphCalls, process_calls
+from tilesmith.operators.graph_call import GraphCalls, add_calls
 from tilesmith.operators.inside.tangents import check_tangents
 from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator
 
@@ -47,9 +47,7 @@ class GraphKernel:
         defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         rest = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
         self._backwards: dict[Any, DerivedBackward] = {}
-        self._in_graphs = process_calls().add(
-            name, lambda handle: GraphCalls(host, handle, defaults, rest)
-        )
+        self._in_graphs = add_calls(name, lambda handle: GraphCalls(host, handle, defaults, rest))
 
     @cached_property
     def _on_shards(self) -> ShardedCalls:
