@@ -47,8 +47,9 @@ def test_heads_laid_end_to_end(
         num_stages=stages,
         pid_type=pid,
     )
-    checked = {"reduction_length": length, "intermediate": [torch.bfloat16] * 2}
-    wanted = reference(*args)
+    checked: dict[str, Any] = {"reduction_length": length, "intermediate": [torch.bfloat16] * 2}
+    q, k, v = args
+    wanted = reference(q, k, v)
     check_against(run(blackwell_attention, args, config), wanted, **checked)
     for tensor in args:
         tensor[:, 2] = float("nan")

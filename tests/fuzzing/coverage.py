@@ -47,7 +47,7 @@ def _word(statement: Statement) -> str:
     if isinstance(statement, TileLoop):
         ends = "tile" if "." in statement.end else "data" if statement.end[0] == "v" else "size"
         return f"tile({ends})"
-    words = {Repeat: "range", Branch: "if", Until: "while"}
+    words: dict[type[Statement], str] = {Repeat: "range", Branch: "if", Until: "while"}
     return words.get(type(statement), "")
 
 

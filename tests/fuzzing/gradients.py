@@ -69,8 +69,5 @@ def _gradients(
     if not used:
         return [torch.zeros_like(leaf) for leaf in leaves]
     roots, gradients = [x for x, _ in used], [gradient for _, gradient in used]
-    found = torch.autograd.grad(roots, leaves, gradients, allow_unused=True)
-    return [
-        torch.zeros_like(leaf) if gradient is None else gradient
-        for leaf, gradient in zip(leaves, found)
-    ]
+    # Leaves on which nothing depends get zeros.
+    return list(torch.autograd.grad(roots, leaves, gradients, materialize_grads=True))

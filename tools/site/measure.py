@@ -131,7 +131,7 @@ def _input_text(timed: Timed) -> str:
 
 def main() -> None:
     """Measure all, or those named, and write the rows; what is there of others stays."""
-    known = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {"rows": {}}
+    known: dict[str, Any] = json.loads(OUTPUT.read_text()) if OUTPUT.exists() else {"rows": {}}
     wanted = sys.argv[1:] or [module_of(path) for path in example_files()]
     threads = torch.get_num_threads()
     known["device"] = f"{cpu_name()}, {threads} thread{'s' * (threads > 1)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -37,8 +38,9 @@ def config(groups, columns, pid="flat", stages=2):
 def check(queries, keys, options):
     args = tensors(queries, keys)
     run = Simulation(emit(blackwell_attention, args, **options))["blackwell_attention"]
-    checked = {"reduction_length": keys, "intermediate": [torch.bfloat16] * 2}
-    wanted = reference(*args)
+    checked: dict[str, Any] = {"reduction_length": keys, "intermediate": [torch.bfloat16] * 2}
+    q, k, v = args
+    wanted = reference(q, k, v)
     check_against(run(*args), wanted, **checked)
     # What lies behind the last row of a head belongs to the next one.
     for tensor in args:
