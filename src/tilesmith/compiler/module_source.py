@@ -125,9 +125,8 @@ def with_host_function(
     ``memo`` keeps host parts of one kernel between calls: parsing and printing cost milliseconds.
     """
     blocks = config.get("block_sizes", [])
-    registered = tuple(blocks[block.slot] for block in trace.session.registered)
-    sides = artifact.grid[1:]
-    key = (id(trace), registered, artifact.parameters, artifact.descriptions, sides)
+    given = tuple(blocks[block.slot] for block in trace.session.registered)
+    key = (id(trace), given, artifact.parameters, artifact.descriptions, artifact.grid[1:])
     part = memo.get(key)
     if part is None:
         part = memo[key] = _host_part(artifact, kernel, trace, config)

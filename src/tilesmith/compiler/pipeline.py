@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -80,10 +81,8 @@ def _chunk_blocks(
     found: dict[Dim, tuple[str, int]] = {}
     for dim, chunk in zip(entries.rolled, values.get("reduction_loops") or []):
         if chunk is not None:
-            name, counter = "chunk", 1
-            while name in taken:
-                name, counter = f"chunk_{counter}", counter + 1
-            taken.add(name)
+            names = (f"chunk_{number}" if number else "chunk" for number in count())
+            taken.add(name := next(name for name in names if name not in taken))
             found[dim] = (name, chunk)
     return found
 
@@ -115,8 +114,10 @@ def _resolve_schedule(state: Lowering) -> Lowering:
 
 
 def _take_pairs_apart(state: Lowering) -> Lowering:
-    kernel, most = known(state.spec).kernel, known(state.spec).rules.most_rows_by_pairs
-    return replace(state, function=take_pairs_apart(state.function, most, kernel.outline.extent))
+    if (spec := state.spec) is None:  # a function that no kernel was traced to
+        return state
+    extent, most = spec.kernel.outline.extent, spec.rules.most_rows_by_pairs
+    return replace(state, function=take_pairs_apart(state.function, most, extent))
 
 
 def _squeeze_unit_axes(state: Lowering) -> Lowering:

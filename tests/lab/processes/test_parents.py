@@ -18,6 +18,8 @@ from tilesmith.lab.processes.child import ChildProcess
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 
 WAITING_PARENT = f"""
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background inherit none
 from tilesmith.lab.processes.build_pool import BuildPool
 from tilesmith.lab.processes.child import ChildProcess
 from tilesmith.lab.processes.channel import ChildDied
