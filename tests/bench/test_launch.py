@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
 from tilesmith.bench import timing as launch
+from tilesmith.cli.json_option import launch_costs as launch_option
 from tilesmith.cli.main import app
 
 CPU = torch.device("cpu")
@@ -48,19 +51,23 @@ def test_there_is_a_row_for_each_place(small):
     assert all(cost.us > 0 for cost in costs)
 
 
-def test_the_command_prints_the_table(small, monkeypatch):
-    monkeypatch.setattr(
-        launch,
-        "launch_costs",
-        lambda device: [
-            launch.LaunchCost(launch.OURS, 2, launch.SAME, 3.5, 0.1),
-            launch.LaunchCost(launch.DIRECT, 2, launch.SAME, 1.25, 0.0),
-        ],
-    )
+def test_the_command_prints_the_table(tmp_path, monkeypatch):
+    costs = [
+        launch.LaunchCost(launch.OURS, 2, launch.SAME, 3.5, 0.1),
+        launch.LaunchCost(launch.DIRECT, 2, launch.SAME, 1.25, 0.0),
+    ]
     console = Console(width=120, record=True)
-    launch.print_launch_costs(console)
-    text = console.export_text()
-    assert "+2.25" in text
-    result = CliRunner().invoke(app, ["bench", "--launch", "--device", "cpu"])
-    assert result.exit_code == 0
-    assert "same shape" in result.output
+    launch.print_launch_costs(console, costs)
+    assert "+2.25" in console.export_text()
+
+    def output(*options: str) -> str:
+        result = CliRunner().invoke(app, ["bench", "--launch", "--device", "cpu", *options])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    monkeypatch.setattr(launch_option, "launch_costs", lambda device: costs)
+    table, printed, path = output(), output("--json"), tmp_path / "a.json"
+    assert "same shape" in table
+    assert json.loads(printed)["calls"][0]["us"] == 3.5
+    assert output("--json", str(path)) == table  # a file stands beside the text
+    assert path.read_text() == printed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 
 import tilesmith
 from examples.softmax import softmax
+from tilesmith.cli.dispatch import command
 from tilesmith.cli.dispatch.command import recorded_calls, write_calls
 from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
 from tilesmith.cli.main import app
@@ -114,3 +117,46 @@ def test_dispatch_needs_a_file():
     assert "tilesmith record" in ended.output
     ended = RUN.invoke(app, ["dispatch", "examples.softmax:softmax", "--shapes", "nowhere.txt"])
     assert "nowhere.txt" in ended.output
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a search of shapes found."""
+
+    path: Path
+
+    def file_text(self) -> str:
+        return "new"
+
+    def record(self) -> dict[str, float]:
+        return {"loss": 0.5}
+
+    def report(self) -> str:
+        return "half"
+
+
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_a_decision_takes_the_place_of_the_one_before_at_once(tmp_path, monkeypatch, option):
+    # Calls in other processes read it as soon as it changes: they must not see a half of it.
+    path, before, shapes = (tmp_path / name for name in ("decision.py", "before.py", "shapes.txt"))
+    shapes.write_text("randn(4, 4)\n")
+    path.write_text("old")
+    os.link(path, before)
+    monkeypatch.setattr(command, "tune_shapes", lambda *_: Decided(path))
+    ended = RUN.invoke(
+        app, ["dispatch", "examples.softmax:softmax", "--shapes", str(shapes), *option]
+    )
+    assert ended.exit_code == 0, ended.output
+    assert (path.read_text(), before.read_text()) == ("new", "old")
+    expected = json.dumps({"file": str(path), "loss": 0.5}) if option else f"half\n\n{path}"
+    assert ended.stdout.strip() == expected
+
+
+@pytest.mark.parametrize(
+    "arguments", [["dispatch", "--shapes", "s.txt"], ["explore", "--args", "1"]]
+)
+def test_a_folder_is_no_file_to_write_and_is_refused_first(tmp_path, arguments):
+    name, *options = arguments
+    ended = RUN.invoke(app, [name, "examples.softmax:softmax", *options, "-o", str(tmp_path)])
+    assert ended.exit_code == 2
+    assert f"{tmp_path} cannot be written: it is a folder" in ended.output

@@ -102,6 +102,17 @@ def test_a_module_that_is_elsewhere(workshop, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_module_may_have_a_folder_or_a_file_of_its_name_beside_it(kind, workshop, monkeypatch):
+    monkeypatch.syspath_prepend(workshop / "gallery")
+    monkeypatch.chdir(workshop / "gallery")
+    for name in ("nothing", "plain"):
+        (Path.mkdir if kind == "folder" else Path.touch)(Path(name))
+    with pytest.raises(ReferenceNotFoundError, match=f"nothing is a {kind}; expected module:"):
+        find_kernel("nothing:double")
+    assert find_kernel("plain:double").name == "double"
+
+
 def test_a_package_that_lacks_a_module():
     lines = message_of("parcel.inner.owm:double").splitlines()
     assert lines[0] == "no module parcel.inner.owm; did you mean own?"

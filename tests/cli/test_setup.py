@@ -10,6 +10,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+import tilesmith
 from tilesmith.checkup.report import Finding
 from tilesmith.cli.main import COMMANDS, app
 from tilesmith.cli.setup.completion import options_by_command
@@ -27,6 +28,7 @@ def test_the_doctor_fits_a_screen():
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("  versions    python 3.")
+    assert f", tilesmith {tilesmith.__version__}, " in lines[0]  # of this source, installed or not
 
 
 def test_the_doctor_as_json():

@@ -14,7 +14,9 @@ from tests.errors.test_warnings import REMARKS
 from tilesmith import exc
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "errors.md"
-RAISED_ELSEWHERE = frozenset(("CacheAssertionError", "InternalError", "TritonError"))
+RAISED_ELSEWHERE = frozenset(
+    ("AutodiffNotSupported", "CacheAssertionError", "InternalError", "TritonError")
+)
 """Raised in use, but not by the mistakes of these tests."""
 
 

@@ -94,13 +94,21 @@ def test_only_new_lines_of_a_journal_are_pushed(shared: SharedFolder, tmp_path: 
     assert pull(tmp_path / "other", shared, None).measurements == 2
 
 
+def test_what_is_there_under_another_name_of_the_place_is_not_pushed_again(tmp_path: Path) -> None:
+    measure(tmp_path, CONFIG, 0.5)
+    place = tmp_path / "team"
+    assert push(tmp_path, SharedFolder(str(place)), None).measurements == 1
+    assert push(tmp_path, SharedFolder(place.as_uri()), None).measurements == 0
+
+
 def test_a_torn_line_at_the_end_waits_for_its_rest(shared: SharedFolder, tmp_path: Path) -> None:
     measure(tmp_path, CONFIG, 0.5)
+    measure(tmp_path, CONFIG, 0.7)
     (path,) = (tmp_path / "tuning" / "journal").glob("*.jsonl")
     whole = path.read_bytes()
-    path.write_bytes(whole + whole[:40])
+    path.write_bytes(whole[:-40])
     assert push(tmp_path, shared, None).measurements == 1
-    path.write_bytes(whole + whole)
+    path.write_bytes(whole)
     assert push(tmp_path, shared, None).measurements == 1
 
 

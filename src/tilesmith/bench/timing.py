@@ -269,9 +269,8 @@ def launch_costs(device: str = "", *, repeats: int = 30) -> list[LaunchCost]:
     ]
 
 
-def print_launch_costs(console: Console, device: str = "") -> None:
-    """Measure, and print a table."""
-    costs = launch_costs(device)
+def print_launch_costs(console: Console, costs: Sequence[LaunchCost]) -> None:
+    """A table of what was measured."""
     by_place = {(c.implementation, c.num_arguments, c.shapes): c for c in costs}
     table = Table(title="host microseconds of one call", box=SIMPLE_HEAD)
     for name in ("arguments", "shapes", "implementation", "us", "spread", "above run"):

@@ -25,6 +25,7 @@ from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.schedule.config import Config
 from tilesmith.settings import SettingError, Settings
 from tilesmith.store.winners import Winners
+from tilesmith.version import __version__
 
 PACKAGES = ("tilesmith", "torch", "triton", "llvmlite", "numpy")
 SIZE = (37, 130)
@@ -70,7 +71,7 @@ def _tried(trial: Trial) -> Finding:
 
 def _version(name: str) -> str:
     try:
-        return version(name)
+        return __version__ if name == "tilesmith" else version(name)
     except PackageNotFoundError:
         return "missing"
 
@@ -78,12 +79,11 @@ def _version(name: str) -> str:
 def _versions() -> Finding:
     found = {name: _version(name) for name in PACKAGES}
     missing = [name for name, text in found.items() if text == "missing" and name != "tilesmith"]
-    python = f"python {platform.python_version()}"
     # Triton is for GPUs: where no wheel exists, the rest works without it.
     needed = [name for name in missing if name != "triton"]
     hint = f"pip install {' '.join(needed)}" if needed else ""
-    listed = [f"{name} {text}" for name, text in found.items()]
-    return Finding("versions", ", ".join([python, *listed]), not needed, hint)
+    listed = ", ".join(f"{name} {text}" for name, text in found.items())
+    return Finding("versions", f"python {platform.python_version()}, {listed}", not needed, hint)
 
 
 def _system() -> Finding:

@@ -98,7 +98,7 @@ def _load_module(place: str) -> ModuleType:
         raise ReferenceNotFoundError(
             f"{place!r} is neither a module nor a .py file; expected {FORMS}"
         )
-    if Path(place).is_file() or (Path(place).is_dir() and not _is_package(place)):
+    if Path(place).exists() and not (place in sys.modules or _is_module(place)):
         kind = "folder" if Path(place).is_dir() else "file"
         raise ReferenceNotFoundError(f"{place} is a {kind}; expected {FORMS}")
     if Path(f"{place}.py").is_file() and not place.isidentifier():
@@ -112,8 +112,8 @@ def _load_module(place: str) -> ModuleType:
         raise ReferenceNotFoundError(no_module(place, error.name)) from None
 
 
-def _is_package(place: str) -> bool:
-    return (Path(place) / "__init__.py").is_file() or place in sys.modules
+def _is_module(place: str) -> bool:
+    return place.isidentifier() and bool(getattr(importlib.util.find_spec(place), "origin", None))
 
 
 def _load_file(path: Path) -> ModuleType:

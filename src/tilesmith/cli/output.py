@@ -18,9 +18,10 @@ class UsageError(Exception):
 
 
 def require_folder(path: Path) -> None:
-    """Refuse to write where there is no folder, before anything is worked out in vain."""
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path} cannot be written: there is no folder {path.parent}")
+    """Refuse to write where no file can be, before anything is worked out in vain."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise UsageError(f"{path} cannot be written: {reason}")
 
 
 class SideConsole(Console):

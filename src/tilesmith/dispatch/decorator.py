@@ -46,7 +46,7 @@ class DecidedTuner(LateTuner):
 
     def find(self, args: tuple[Any, ...]) -> DecisionFile | None:
         """What was decided for the device of these arguments."""
-        tensor = next(iter(tensors_in(args)), None)
+        tensor = next((found for value in args for found in tensors_in(value)), None)
         if tensor is None:
             return None
         return find_file(self._source, self._name, target_of(tensor.device))

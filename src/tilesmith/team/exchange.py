@@ -192,11 +192,11 @@ def _push_journal(folder: Path, path: Path, room: _Room) -> int:
         new = text[start if start <= len(text) else 0 :]
         whole = new[: new.rfind(b"\n") + 1].decode(errors="replace").splitlines()
         lines = [line for line in whole if from_line(line) is not None]
-        for content in pack_lines(match.group(1), match.group(2), lines):
-            room.take(match.group(1), "journal", content)
+        packed = pack_lines(match.group(1), match.group(2), lines)
+        taken = [json.loads(one) for one in packed if room.take(match.group(1), "journal", one)]
         marks[name] = len(text) - len(new) + new.rfind(b"\n") + 1
         replace_file(marks_path, json.dumps(marks, indent=1).encode(), is_alone=True)
-    return len(lines)
+    return sum(len(found["lines"]) for found in taken)
 
 
 def _read_marks(path: Path) -> dict[str, int]:

@@ -15,6 +15,7 @@ from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
 from tilesmith.cli.flags import KernelFlags, make_command_adder
 from tilesmith.cli.output import UsageError, require_folder, show, tell
 from tilesmith.cli.run_script import SETTINGS, run_script
+from tilesmith.disk.writing import replace_file
 from tilesmith.dispatch.tuning import Goal, tune_shapes
 from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.reports import json_line
@@ -46,14 +47,14 @@ def dispatch(flags: DispatchFlags) -> int:
     """Search a few configs for many shapes. A file says which sizes get which."""
     if not flags.shapes:
         raise UsageError("name a file of arguments with --shapes; `tilesmith record` writes one")
-    require_folder(Path(flags.output))
+    require_folder(Path(flags.output or "decision.py"))
     loaded = [one.load() for one in flags_of_lines(flags, flags.shapes)]
     goal = Goal(flags.within / 100.0, flags.configs, flags.budget)
     found = tune_shapes(loaded[0][0], [args for _, args in loaded], Autotuner, goal)
     path = Path(flags.output) if flags.output else found.path
-    path.write_text(found.file_text(), encoding="utf-8")
-    told = json_line({"file": str(path), **found.record()}) if flags.json else found.report()
-    show(told if flags.json else f"{told}\n\n{path}")
+    replace_file(path, found.file_text().encode())  # whole at once: calls elsewhere may read it
+    told = {"file": str(path), **found.record()}
+    show(json_line(told) if flags.json else f"{found.report()}\n\n{path}")
     return 0
 
 
@@ -105,8 +106,7 @@ def write_calls(calls: Calls, folder: Path) -> None:
         # Kernels of two modules, or of a function that makes some, may share a name.
         number = f"_{met[kernel.name]}" if met[kernel.name] > 1 else ""
         path = folder / f"{kernel.name}{number}.txt"
-        counted = lines.most_common()
-        text = [f"{line}  # {count} call{'s' * (count > 1)}" for line, count in counted]
+        text = [f"{line}  # {n} call{'s' * (n > 1)}" for line, n in lines.most_common()]
         path.write_text("\n".join(text) + "\n", encoding="utf-8")
         typer.echo(f"{path}: {len(lines)} shapes, {sum(lines.values())} calls", err=True)
 

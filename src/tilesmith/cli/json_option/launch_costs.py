@@ -14,16 +14,16 @@ from tilesmith.lab.reports import json_line
 
 
 def show_launch_costs(device: str, place: Path | None) -> int:
-    """Measure and print, or write to the file that ``--json`` names."""
-    if place is None:
-        print_launch_costs(Console(), device)
-        return 0
-    text = json_line({"calls": [asdict(cost) for cost in launch_costs(device)]})
+    """Measure and print; a file that ``--json`` names is written beside the table."""
+    costs = launch_costs(device)
+    text = json_line({"calls": [asdict(cost) for cost in costs]})
     if place == STDOUT:
         show(text)
         return 0
-    try:
-        place.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror}") from None
+    print_launch_costs(Console(), costs)
+    if place is not None:
+        try:
+            place.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{place} cannot be written: {error.strerror}") from None
     return 0
