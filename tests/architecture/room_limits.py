@@ -79,7 +79,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit/exploring": (2, 75),
     "tilesmith/jit/batching": (4, 560),
     "tilesmith/jit/function_protocol": (4, 287),
-    "tilesmith/jit/graphs": (3, 302),
+    "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 424),
     "tilesmith/jit/shards": (4, 579),
     "tilesmith/jit/staging": (5, 1_044),
@@ -116,7 +116,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_053,
+    "lines in src": 110_051,
     "files in src": 684,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
