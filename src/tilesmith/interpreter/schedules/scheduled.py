@@ -85,7 +85,7 @@ class _ScheduledRun:
         self._turns: Turns | None = None
         self._loop_values: list[Value] = []
         """What loops of the grid carry from turn to turn."""
-        self._carried: dict[tuple[int, ...], list[Tile]] = {}
+        self._carried: dict[tuple[int, ...], list[Tile | None]] = {}
 
     def grid(self, op: Grid, frame: Frame) -> None:
         """Run all programs of a grid."""
