@@ -179,7 +179,7 @@ def test_the_budget_is_kept_though_candidates_hang(faults):
     kernel.bind((X, Y)).config_spec.default_config()
     start = time.monotonic()
     result, _ = search(kernel, (X, Y), [256, 128, 64], budget=5.0)
-    assert time.monotonic() - start < 15.0
+    assert time.monotonic() - start < 7.5
     assert not result.is_measured
     assert result.stop is StopReason.BUDGET
 

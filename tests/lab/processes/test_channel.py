@@ -87,7 +87,7 @@ def test_receiving_ends_at_its_deadline_and_loses_nothing(raw: tuple[socket.sock
     start = monotonic()
     with pytest.raises(TimeoutError):
         channel.receive(0.05)
-    assert 0.05 <= monotonic() - start < 30.0
+    assert 0.05 <= monotonic() - start < 1.0
     end.send(b"bc")
     assert channel.receive(1.0) == b"abc"
 

@@ -36,7 +36,7 @@ def test_jobs_are_answered_by_one_process(child: ChildProcess):
 def test_start_returns_at_once():
     begin = time.monotonic()
     with ChildProcess(f"{CHILDREN}.never_ready", is_bare=True):
-        assert time.monotonic() - begin < 30.0
+        assert time.monotonic() - begin < 5.0
 
 
 def test_an_exception_is_an_answer_and_the_child_goes_on(child: ChildProcess):
@@ -101,7 +101,7 @@ def test_a_hang_ends_at_the_timeout(child: ChildProcess, job: tuple[str, object]
     begin = time.monotonic()
     with pytest.raises(ChildTimeout) as caught:
         child.request(job, 0.5)
-    assert time.monotonic() - begin < 30.0
+    assert time.monotonic() - begin < 10.0
     assert caught.value.seconds == 0.5
     assert f"in {job[0]}" in caught.value.log_tail, "the stack of where it hung"
     assert pid is not None
