@@ -113,7 +113,8 @@ def test_derived_gradients_are_those_of_whole_tensors() -> None:
 
 
 def test_known_bugs_are_noticed() -> None:
-    names = ["wrong_stride", "ignored_load_mask", "swapped_operands"]
+    accesses = ["wrong_stride", "ignored_load_mask"]
+    names = [*accesses, "forgotten_carry", "short_loop", "swapped_operands"]
     for found in grade_injections(names, limit=60, seed=0):
         assert found["is_caught"], found
 
