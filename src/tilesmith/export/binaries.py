@@ -160,9 +160,8 @@ def _gpu_binary(artifact: Artifact, scalars: Mapping[str, int]) -> Binary:
         raise _cannot(
             artifact, "it needs triton", "install triton; only exporting needs it"
         ) from None
-    if compiled.scratch_bytes or artifact.options.get("num_ctas", 1) != 1:
-        problem = "its code needs clusters or scratch memory, which the launcher does not give it"
-        raise _cannot(artifact, problem, "export another config")
+    if compiled.scratch_bytes:
+        raise _cannot(artifact, "its code needs scratch memory", "export another config")
     ptx = compiled.assembly.get("ptx")
     threads = compiled.num_warps * artifact.target.warp_size
     name, found = _read_amdgcn(compiled.assembly["amdgcn"]) if ptx is None else _read_ptx(ptx)
@@ -176,6 +175,7 @@ def _gpu_binary(artifact: Artifact, scalars: Mapping[str, int]) -> Binary:
         "layout": layout + "Q" * num_extra, "shared_bytes": compiled.shared_bytes,
         "arch": artifact.target.arch, "descriptors": [*_descriptors(artifact, compiled)],
         "is_cooperative": bool(artifact.options.get("launch_cooperative_grid")),
+        "cluster": artifact.options.get("num_ctas", 1),
     }  # fmt: skip
     constants = evaluate_constexprs(artifact, artifact.target, scalars)
     suffix = ".hsaco" if ptx is None else ".cubin"

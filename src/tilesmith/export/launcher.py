@@ -251,13 +251,13 @@ class GpuCode:
         """The driver's function of the kernel, a grid, a stream and arguments."""
         entry, library = self._entry, driver(self._entry["kind"])
         name = LAUNCHES[entry["kind"]][entry["is_cooperative"]]
-        call, threads, shared = library[name], entry["threads"], entry["shared_bytes"]
-        extra = () if entry["is_cooperative"] else (None,)
-        numbers = [ctypes.c_uint] * 7
-        call.argtypes = (ctypes.c_void_p, *numbers, *[ctypes.c_void_p] * (2 + len(extra)))
+        call, threads, each = library[name], entry["threads"], entry["cluster"]
+        extra, shared = () if entry["is_cooperative"] else (None,), entry["shared_bytes"]
+        pointers = [ctypes.c_void_p] * (2 + len(extra))
+        call.argtypes = (ctypes.c_void_p, *[ctypes.c_uint] * 7, *pointers)
 
         def launch(function: Any, x: int, y: int, z: int, stream: int, pointers: Any) -> int:
-            return call(function, x, y, z, threads, 1, 1, shared, stream, pointers, *extra)
+            return call(function, x * each, y, z, threads, 1, 1, shared, stream, pointers, *extra)
 
         return launch
 

@@ -67,7 +67,7 @@ def launch_natively(site: CompiledKernel, variant: Variant, config: Config) -> L
 def launch_with_triton(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
     """A Triton kernel, built at its first launch; a plain one where that cannot take a call."""
     # Warps with roles copy through descriptors only; of launch axes only the first has no limit.
-    kept = {k: v for k, v in config.items() if v not in ("warp_roles", "xyz")}
+    kept = {k: v for k, v in config.items() if v not in ("warp_roles", "clustered_roles", "xyz")}
     plain = Config.from_dict(kept).updated(indexing="pointer", atomic_indexing="pointer")
     launcher = triton_launcher(
         site.specialization.artifact(config, site.target, variant),

@@ -10,8 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
-from importlib import metadata
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -36,7 +35,10 @@ from tilesmith.backends.triton.quotients.rounded import rounds_visibly
 from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.turned_products.turning import turn_products
-from tilesmith.backends.triton.warp_roles.module import emit_roles
+from tilesmith.backends.triton.warp_roles.clusters import CLUSTERED
+from tilesmith.backends.triton.warp_roles.clusters.module import ClusterModule
+from tilesmith.backends.triton.warp_roles.clusters.versions import installed_version
+from tilesmith.backends.triton.warp_roles.module import RoleModule, emit_roles
 from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
 from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
 from tilesmith.diagnostics.catalogue import InternalError
@@ -53,7 +55,6 @@ from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.schedule import Schedule
 
 NAME = "triton"
-_OLDEST_SUPPORTED = (3, 6)
 # From here on Triton warns unless told, since its default is about to change.
 _FUSION_ASKED_FROM = (3, 9)
 _REGISTERS, _MOST_REGISTERS = 65_536, 255
@@ -63,6 +64,8 @@ _CROWDED_BYTES = 512
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
 
 
+ROLES = {WARP_ROLES: RoleModule, CLUSTERED: ClusterModule}
+"""Modules whose warps have roles, by the form of the schedule."""
 RULES: Rules = {
     **elementwise.RULES,
     **control_flow.RULES,
@@ -82,9 +85,10 @@ def emit(
 
     ``triton_version`` decides which access forms exist; by default it is that of the installed one.
     """
-    version = triton_version or _installed_version()
-    if schedule.form == WARP_ROLES:
-        text, needs, options = emit_roles(function, schedule, RULES, version)
+    version = triton_version or installed_version()
+    if schedule.form in ROLES:
+        module = ROLES[schedule.form]
+        text, needs, options = emit_roles(module, function, schedule, RULES, version)
         options |= _fusion(function, schedule, version)
         artifact = _artifact(spelling.Spelling(function, schedule), needs, options)
         text = f"{_decorate(text, artifact, schedule)}\n\n{_launch_text(artifact)}"
@@ -123,20 +127,10 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 def _prepare(function: Function, schedule: Schedule) -> Function:
     """Counters, turned products, loads in a better order; for warps with roles, plainer maxima."""
     function = use_tails(function)
-    if schedule.form == WARP_ROLES:
+    if schedule.form in ROLES:
         return take_factors_out_of_maxima(function)
     function = turn_products(count_turns(function, schedule), schedule)
     return program_ids.add_counter(begin_loads_early(function, schedule))
-
-
-@lru_cache(maxsize=1)
-def _installed_version() -> tuple[int, int]:
-    """Major and minor version of the installed Triton, without importing it."""
-    try:
-        major, minor = metadata.version("triton").split(".")[:2]
-    except metadata.PackageNotFoundError:
-        return _OLDEST_SUPPORTED
-    return int(major), int(minor)
 
 
 def _options(emitter: Emitter) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
-from tilesmith.backends.triton.warp_roles.offer import RoleOffers
+from tilesmith.backends.triton.warp_roles.clusters.offer import ClusterOffers
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
@@ -196,7 +196,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(RoleOffers, pairs.PairForms):
+class TritonRules(ClusterOffers, pairs.PairForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"

@@ -21,6 +21,7 @@ from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call,
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.backends.triton.savings.idle import longest_first
+from tilesmith.backends.triton.warp_roles.clusters import CLUSTERED
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
@@ -184,7 +185,8 @@ def num_programs(emitter: Emitter) -> Expr:
 def num_sms(schedule: Schedule) -> str:
     """The multiprocessors of a persistent launch, as a launch expression."""
     reserved = schedule.reserved_sms
-    return f"max(num_sms - {reserved}, 1)" if reserved else "num_sms"
+    free = f"max(num_sms - {reserved}, 1)" if reserved else "num_sms"
+    return f"max({free} // 2, 1)" if schedule.form == CLUSTERED else free
 
 
 def _emit_chunk(emitter: Emitter, pid: Expr, total: Expr, programs: Expr) -> list[Expr]:

@@ -15,6 +15,7 @@ from tilesmith.backends.triton.ops.accesses import (
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
+from tilesmith.backends.triton.warp_roles.clusters.layouts import spread
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
@@ -51,6 +52,8 @@ class CopiedTile:
     """Sizes in the order of the descriptor's axes."""
     rows: Dim
     """The axis that groups share."""
+    programs: int = 1
+    """That share the tile: each has some of its rows."""
 
     @property
     def has_group_rows(self) -> bool:
@@ -60,12 +63,15 @@ class CopiedTile:
     @property
     def num_bytes(self) -> int:
         """Of one buffer."""
-        return prod(self.block) * self.dtype.itemsize
+        shares = self.programs if self.has_group_rows else 1
+        return prod(self.block) * self.dtype.itemsize // shares
 
     @property
     def layout(self) -> str:
         """How a buffer is arranged, for the copy engine and the matrix units alike."""
-        return shared_layout(self.block, self.dtype)
+        plain = shared_layout(self.block, self.dtype)
+        basis = [int(axis.dim == self.rows) for axis in self.descriptor.axes]
+        return plain if self.programs == 1 else spread(plain, basis)
 
     def position(self, group: str) -> str:
         """The first index along each axis, as the copy engine takes it."""
@@ -116,13 +122,14 @@ def find_copy(
     dims = tuple(axis.dim for axis in descriptor.axes)
     (*sides, row), dtype = emitter.schedule.physical_shape(dims), op.tensor.tensor.dtype
     block = (*sides, row // parts)
+    made = CopiedTile(dtype, descriptor, access, block, Dim.of(emitter.rows), emitter.programs)
     described = emitter.spelling.needs.descriptions
     for item in [item for item, name in described.items() if name == descriptor.name]:
         name = described.pop(item)
         # Another access may have such tiles of the same tensor.
-        name = described.setdefault(replace(item, layout=shared_layout(block, dtype)), name)
-        descriptor = replace(descriptor, name=name)
-    return CopiedTile(dtype, descriptor, access, block, Dim.of(emitter.rows))
+        name = described.setdefault(replace(item, layout=made.layout), name)
+        made = replace(made, descriptor=replace(descriptor, name=name))
+    return made
 
 
 @dataclass
@@ -133,6 +140,7 @@ class Buffers:
     schedule: Schedule
     groups: int
     tiles: dict[Load, CopiedTile] = field(default_factory=dict[Load, CopiedTile])
+    barrier_bytes = BARRIER_BYTES
 
     def find_tiles(self, emitter: RoleEmitter) -> None:
         """Of products, which must be copied, and vectors, which can be."""
@@ -187,7 +195,7 @@ class Buffers:
         return self._count_bytes(self.rings)
 
     def _count_bytes(self, rings: Mapping[str, Ring]) -> int:
-        return BARRIER_BYTES + sum(
+        return self.barrier_bytes + sum(
             self.count(load, ring) * self.tiles[load].num_bytes
             for ring in rings.values()
             for load in ring.loads

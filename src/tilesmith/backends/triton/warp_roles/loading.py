@@ -133,6 +133,7 @@ def _emit_copy(emitter: RoleEmitter, shared: Shared, ring: Ring, event: str) -> 
         for group in range(shared.groups if tile.has_group_rows else 1):
             place = shared.place(load, ring, event, str(group))
             arguments = [tile.descriptor.name, tile.position(str(group)), "ready", place]
+            arguments += ["multicast=True"] * (tile.programs > 1 and not tile.has_group_rows)
             writer.statement("tma.async_copy_global_to_shared", arguments)
 
 

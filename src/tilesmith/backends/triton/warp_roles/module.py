@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import start_name
@@ -47,6 +47,7 @@ from tilesmith.backends.triton.warp_roles.loading import (
     is_scalar,
 )
 from tilesmith.backends.triton.warp_roles.order import find_order
+from tilesmith.backends.triton.warp_roles.clusters.roles import write_roles
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_FUNCTIONS,
@@ -90,7 +91,11 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 
 def emit_roles(
-    function: Function, schedule: Schedule, rules: Rules, triton_version: tuple[int, int]
+    kind: type[RoleModule],
+    function: Function,
+    schedule: Schedule,
+    rules: Rules,
+    version: tuple[int, int],
 ) -> tuple[str, Needs, dict[str, Any]]:
     """The device functions in Gluon, what they refer to, and how they are launched."""
     plan = plan_roles(function)
@@ -100,10 +105,11 @@ def emit_roles(
     plan = plan_roles(function)
     assert isinstance(plan, RolePlan)
     name = device_name(function)
-    module = RoleModule(function, schedule, plan, rules, name, triton_version, parts)
+    module = kind(function, schedule, plan, rules, name, version, parts)
     text, needs = module.text, module.needs
     needs.parameters |= {parameter.value for parameter in function.parameters}
-    return text, needs, {"num_warps": WARPS_PER_GROUP, "maxnreg": REGISTERS[module.groups][0]}
+    registers = REGISTERS[module.groups][0]
+    return text, needs, {"num_warps": WARPS_PER_GROUP, "maxnreg": registers, **kind.options}
 
 
 @dataclass
@@ -118,6 +124,8 @@ class RoleModule:
     triton_version: tuple[int, int]
     parts: Parts = field(default_factory=dict[str, tuple[Part, ...]])
     needs: Needs = field(default_factory=Needs)
+    options: ClassVar[dict[str, Any]] = {}
+    barriers = BARRIER_FUNCTIONS
 
     def __post_init__(self) -> None:
         self.groups = num_groups(self.schedule)
@@ -130,7 +138,7 @@ class RoleModule:
         """Constants and functions; the last function is the one that is launched."""
         loader = self._emitter()
         loads = self._role(loader, lambda: self._emit_loads(loader))
-        parts = [f"{BARRIER_FUNCTIONS.strip()}\n"]
+        parts = [f"{self.barriers.strip()}\n"]
         worker = self._emitter()
         steps = self._make_steps()
         parts += [self._function(step.name, step.parameters, step.emit()) for step in steps]
@@ -261,25 +269,15 @@ class RoleModule:
         return writer.text()
 
     def _write_roles(self, writer: SourceWriter, common: Sequence[str]) -> None:
-        """All groups and the warp that loads, with their warps and registers."""
-        compute, load = f"{self.name}_compute", f"{self.name}_load"
-        roles = [(compute, [str(group), *common]) for group in range(self.groups)]
-        writer.line("gl.warp_specialize(")
-        with writer.indented():
-            writer.line("[")
-            with writer.indented():
-                for name, arguments in [*roles, (load, [*common])]:
-                    # Constants stay constants only in a tuple written where it is handed over.
-                    writer.statement(f"({name}, ", arguments, tail="),")
-            writer.line("],")
-            writer.line(f"{[WARPS_PER_GROUP] * (self.groups - 1) + [1]},")
-            writer.line(f"{REGISTERS[self.groups][1]},")
-        writer.line(")")
+        write_roles(writer, self.name, self.groups, common)
 
     def _allocate(self, writer: SourceWriter, name: str, count: int, tile: CopiedTile) -> None:
         shape = str([count, *tile.block])
         arguments = [triton_dtype(tile.dtype), shape, tile.layout]
         writer.statement(f"{name} = gl.allocate_shared_memory", arguments)
+
+    def _define(self, layout: ProductLayout) -> str:
+        return layout.definition
 
     def _head(self) -> str:
         """Imports and constants of the module."""
@@ -295,7 +293,7 @@ class RoleModule:
             writer.line(f"{name} = gl.constexpr({value})")
         for layout in dict.fromkeys(self.layouts.values()):
             if isinstance(layout, ProductLayout):
-                writer.line(f"{layout.name} = gl.constexpr({layout.definition})")
+                writer.line(f"{layout.name} = gl.constexpr({self._define(layout)})")
         for name in self.needs.helpers:
             known = {**HELPER_FUNCTIONS, **SHORT_FUNCTIONS, **SHORTCUTS}
             text = known[name].rstrip()

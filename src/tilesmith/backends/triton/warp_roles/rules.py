@@ -135,6 +135,8 @@ class WarpRoleRules(ConfigConditions):
 
     backend = "triton"
     form = FORM
+    programs = 1
+    """That share the rows of a tile."""
 
     def __init__(self, target: Target, sizes: SizeRules, plan: RolePlan) -> None:
         super().__init__(target)
@@ -167,8 +169,8 @@ class WarpRoleRules(ConfigConditions):
     def _block_slot(self, kernel: TargetedKernel, slot: Slot, name: str) -> Slot:
         """Rows come in groups of 64, axes beside the products in single steps."""
         if name == self._plan.rows:
-            sizes = EnumFragment((64, 128, 192, 256))
-            return Slot(name, sizes, sizes, 128)
+            sizes = EnumFragment(tuple(self.programs * rows for rows in (64, 128, 192, 256)))
+            return Slot(name, sizes, sizes, self.programs * 128)
         sides = self._plan.sides
         if name not in sides:
             return Slot(name, slot.valid, only(1), 1)
@@ -183,7 +185,7 @@ class WarpRoleRules(ConfigConditions):
     def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
         sizes = dict(zip(kernel.entries.blocks, values["block_sizes"]))
         groups = values["num_warps"] // WARPS_PER_GROUP
-        rows = kernel.sizes(values).symbols[self._plan.rows]
+        rows = kernel.sizes(values).symbols[self._plan.rows] // self.programs
         if not can_share(rows, groups):
             raise InvalidConfig(
                 problem=f"{groups} groups of warps with {rows} rows of {self._plan.rows}",
@@ -234,7 +236,7 @@ class WarpRoleRules(ConfigConditions):
         named = zip(kernel.entries.blocks, values["block_sizes"])
         values["block_sizes"] = [size if name in sides else 1 for name, size in named]
         groups = values["num_warps"] // WARPS_PER_GROUP
-        rows = kernel.sizes(values).symbols[self._plan.rows]
+        rows = kernel.sizes(values).symbols[self._plan.rows] // self.programs
         if self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
             whole = whole_steps(kernel, self._plan, rows)
@@ -265,7 +267,7 @@ class WarpRoleRules(ConfigConditions):
     def _with_fewer_rows(self, kernel: TargetedKernel, values: Values) -> Values | None:
         """Groups of one matrix instruction's rows; two groups instead of three."""
         groups = values["num_warps"] // WARPS_PER_GROUP
-        rows = kernel.sizes(values).symbols[self._plan.rows]
+        rows = kernel.sizes(values).symbols[self._plan.rows] // self.programs
         if self._plan.rows not in kernel.entries.blocks:
             return None
         if rows == groups * LEAST_ROWS:
@@ -273,7 +275,7 @@ class WarpRoleRules(ConfigConditions):
         if rows == groups * LEAST_ROWS:
             return None
         sizes = list(values["block_sizes"])
-        sizes[kernel.entries.blocks.index(self._plan.rows)] = groups * LEAST_ROWS
+        sizes[kernel.entries.blocks.index(self._plan.rows)] = groups * LEAST_ROWS * self.programs
         return self.relax(
             kernel, {**values, "block_sizes": sizes, "num_warps": groups * WARPS_PER_GROUP}
         )

@@ -230,7 +230,7 @@ class ResultStores:
             for shape, dtype in rows
             if shape
         }
-        needed = 2 * self._module.groups * sum(sizes)
+        needed = 2 * self._module.groups * sum(sizes) // emitter.programs
         return self._module.buffers.num_bytes + needed <= SHARED_BYTES
 
     def _cut(self, emitter: RoleEmitter, value: str, count: int) -> list[str]:

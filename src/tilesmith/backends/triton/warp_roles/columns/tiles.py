@@ -68,25 +68,27 @@ class RoleSeed:
 
 
 @dataclass(frozen=True)
-class _Tile:
+class Tile:
     rows: int
     columns: int
     groups: int = 2
     stages: int = 4
     is_walked: bool = True
     """Whether programs have several; those with one tile have room for another stage."""
+    programs: int = 1
+    """That compute it: each has its share of the rows, and loads its share of the columns."""
 
 
-_TILES = (
-    _Tile(128, 256, 2, 4),
-    _Tile(256, 128, 2, 4),
-    _Tile(192, 128, 3, 5),
-    _Tile(128, 192, 2, 4),
-    _Tile(128, 144, 2, 5, False),
-    _Tile(192, 96, 3, 5, False),
-    _Tile(128, 320, 2, 4, False),
-    _Tile(256, 160, 2, 4, False),
-    _Tile(128, 128, 2, 6),
+TILES = (
+    Tile(128, 256, 2, 4),
+    Tile(256, 128, 2, 4),
+    Tile(192, 128, 3, 5),
+    Tile(128, 192, 2, 4),
+    Tile(128, 144, 2, 5, False),
+    Tile(192, 96, 3, 5, False),
+    Tile(128, 320, 2, 4, False),
+    Tile(256, 160, 2, 4, False),
+    Tile(128, 128, 2, 6),
 )
 
 
@@ -97,12 +99,14 @@ def column_slot(name: str, choices: Sequence[int], whole: int) -> Slot:
     return Slot(name, EnumFragment(valid), searched, min(choices[-1], whole))
 
 
-def wave_seeds(kernel: TargetedKernel, plan: RolePlan) -> list[RoleSeed]:
+def wave_seeds(
+    kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile] = TILES
+) -> list[RoleSeed]:
     """Tiles of a product alone, the fastest first; nothing for other kernels."""
-    fact = _find_product(kernel, plan)
+    fact = find_product(kernel, plan)
     if fact is None or fact.m.block is None or fact.n.block is None or fact.k.block is None:
         return []
-    ranked = sorted(_TILES, key=lambda tile: _time(kernel, fact, tile))
+    ranked = sorted(tiles, key=lambda tile: tile_time(kernel, fact, tile))
     depth = min(STEP, kernel.whole(fact.k.block))
     (grid,) = kernel.outline.grids
     inner = [grid.blocks.index(block) for block in (fact.m.block, fact.n.block)]
@@ -110,11 +114,7 @@ def wave_seeds(kernel: TargetedKernel, plan: RolePlan) -> list[RoleSeed]:
     return [
         RoleSeed(
             {fact.m.block: tile.rows, fact.n.block: tile.columns, fact.k.block: depth},
-            tile.groups,
-            tile.stages,
-            order,
-            GROUPING,
-            tile.is_walked,
+            *(tile.groups, tile.stages, order, GROUPING, tile.is_walked),
         )
         for tile in ranked
     ]
@@ -122,24 +122,24 @@ def wave_seeds(kernel: TargetedKernel, plan: RolePlan) -> list[RoleSeed]:
 
 def do_waves_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
     """Whether the best of these tiles is faster than the tile that the product has otherwise."""
-    fact = _find_product(kernel, plan)
+    fact = find_product(kernel, plan)
     # What takes long after the sums was not timed so.
     has_functions = bool(kernel.facts.work.total(TRANSCENDENTAL))
     if fact is None or multiply_adds(fact) < LEAST_WORK or has_functions:
         return False
     if any(_is_matrix(op) for op in (*plan.before, *plan.after) if isinstance(op, Load)):
         return False
-    plain = _Tile(*problem_of(kernel, fact).best_tile())
-    least = min(_time(kernel, fact, tile) for tile in _TILES)
+    plain = Tile(*problem_of(kernel, fact).best_tile())
+    least = min(tile_time(kernel, fact, tile) for tile in TILES)
     share = PAIRED if plain.rows * plain.columns <= LEAST_AREA else 1.0
-    return share * _time(kernel, fact, plain) >= LEAST_GAIN * least
+    return share * tile_time(kernel, fact, plain) >= LEAST_GAIN * least
 
 
 def _is_matrix(load: Load) -> bool:
     return sum(not dim.is_one for dim in load.result.tile.shape) > 1
 
 
-def _find_product(kernel: TargetedKernel, plan: RolePlan) -> MatmulFact | None:
+def find_product(kernel: TargetedKernel, plan: RolePlan) -> MatmulFact | None:
     """The only product, whose columns may come in parts and whose sizes are known."""
     facts = kernel.facts.matmuls
     is_alone = len(facts) == len(plan.products) == 1 and not plan.early and not plan.rescaling
@@ -150,18 +150,20 @@ def _find_product(kernel: TargetedKernel, plan: RolePlan) -> MatmulFact | None:
     return fact if is_free and fact.itemsize == 2 and plan.late[0].lhs is not None else None
 
 
-def _time(kernel: TargetedKernel, fact: MatmulFact, tile: _Tile) -> float:
+def tile_time(kernel: TargetedKernel, fact: MatmulFact, tile: Tile) -> float:
     """Of all waves, in ns."""
     m, n, k = (axis.extent_or(1) for axis in fact.axes)
     each = kernel.programs((fact.m.block, fact.n.block))
     tiles = each * -(-m // tile.rows) * -(-n // tile.columns)
     parts = part_sizes(tile.columns, tile.groups)
     cycles = sum(max(part / 2, ROWS_CYCLES + part / 4) for part in parts)
-    matrix = cycles * tile.rows / LEAST_ROWS / INSTRUCTION_DEPTH * NS_PER_CYCLE
+    rows, columns = tile.rows // tile.programs, tile.columns / tile.programs
+    matrix = cycles * rows / LEAST_ROWS / INSTRUCTION_DEPTH * NS_PER_CYCLE
     late = _late_sides(kernel)
-    traffic = tile.rows * _per_side("lhs" in late) + tile.columns * _per_side("rhs" in late)
-    own = tile.rows * tile.columns * NS_PER_ELEMENT + START_NS * (not tile.is_walked)
-    return -(-tiles // kernel.target.num_sms) * (k * max(matrix, traffic) + own)
+    traffic = rows * _per_side("lhs" in late) + columns * _per_side("rhs" in late)
+    own = rows * tile.columns * NS_PER_ELEMENT + START_NS * (not tile.is_walked)
+    waves = -(-tiles * tile.programs // kernel.target.num_sms)
+    return waves * (k * max(matrix, traffic) + own)
 
 
 def _per_side(is_late: bool) -> float:

@@ -1,0 +1,83 @@
+"""The Gluon functions of a product that pairs of programs compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from tilesmith.backends.source_writer import SourceWriter
+from tilesmith.backends.triton.warp_roles.copies import Buffers
+from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
+from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
+from tilesmith.backends.triton.warp_roles.module import RoleModule
+from tilesmith.backends.triton.warp_roles.clusters import PROGRAMS
+from tilesmith.backends.triton.warp_roles.clusters.layouts import spread
+from tilesmith.backends.triton.warp_roles.clusters.protocol import (
+    MEET,
+    CLUSTER_FUNCTIONS,
+    PEER_BYTES,
+    ClusterRing,
+)
+from tilesmith.backends.triton.warp_roles.clusters.roles import write_roles
+from tilesmith.backends.triton.warp_roles.protocol import BARRIER_BYTES, Ring
+
+
+class ClusterBuffers(Buffers):
+    """Tiles of one program of a pair, in rings that both release."""
+
+    barrier_bytes = BARRIER_BYTES + PEER_BYTES
+
+    @property
+    @override
+    def rings(self) -> dict[str, Ring]:
+        return {kind: ClusterRing(**vars(ring)) for kind, ring in super().rings.items()}
+
+
+class ClusterModule(RoleModule):
+    """Each program of a pair runs all roles, with half of the rows."""
+
+    options: ClassVar[dict[str, Any]] = {"num_ctas": PROGRAMS}
+    barriers = CLUSTER_FUNCTIONS
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.buffers = ClusterBuffers(self.plan, self.schedule, self.groups)
+
+    @override
+    def _emitter(self) -> RoleEmitter:
+        made = super()._emitter()
+        made.programs = PROGRAMS
+        return made
+
+    @override
+    def _role(self, emitter: RoleEmitter, emit_tile: Callable[[], None]) -> str:
+        """Barriers of both are there before one is used, and memory of both until nobody does."""
+        with emitter.writer.indented():
+            emitter.writer.line(MEET)
+        super()._role(emitter, emit_tile)
+        with emitter.writer.indented():
+            emitter.writer.line(MEET)
+        return emitter.writer.text()
+
+    @property
+    def _cluster_rings(self) -> Mapping[str, ClusterRing]:
+        rings = self.shared.rings.values()
+        return {ring.released: ring for ring in rings if isinstance(ring, ClusterRing)}
+
+    @property
+    @override
+    def _resource_names(self) -> list[str]:
+        return [*super()._resource_names, *self._cluster_rings]
+
+    @override
+    def _write_roles(self, writer: SourceWriter, common: Sequence[str]) -> None:
+        for name, ring in self._cluster_rings.items():
+            writer.line(f"{name} = _peer_barriers({ring.length}, GROUPS)")
+        write_roles(writer, self.name, self.groups, common, "_stand_by")
+
+    @override
+    def _define(self, layout: ProductLayout) -> str:
+        return spread(layout.definition, (1, 0))

@@ -1,0 +1,95 @@
+"""Configs of products that pairs of programs compute: their tiles, what they need, when they pay.
+
+Block sizes are those of the pair: each program has half of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from tilesmith.backends.triton.warp_roles.clusters.versions import installed_version
+from tilesmith.backends.triton.warp_roles.clusters import CLUSTERED, PROGRAMS
+from tilesmith.backends.triton.warp_roles.clusters.protocol import LEAST_TRITON
+from tilesmith.backends.triton.warp_roles.columns.tiles import (
+    LEAST_GAIN,
+    TILES,
+    Tile,
+    find_product,
+    tile_time,
+    wave_seeds,
+)
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.refusals import Refusal
+from tilesmith.backends.triton.warp_roles.rules import RoleModel, WarpRoleRules
+from tilesmith.schedule.model.estimates import Prediction, ResourceUse
+from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel
+from tilesmith.schedule.space.sizes import SizeRules
+from tilesmith.targets import Target
+
+PAIR_TILES = (Tile(256, 256, 2, 4, True, PROGRAMS), Tile(256, 320, 2, 4, False, PROGRAMS))
+"""Those that were fast on an H200; narrower ones were slower than without clusters."""
+
+
+class ClusterModel(RoleModel):
+    """The needs of one program, with its half of the rows."""
+
+    @override
+    def resources(self, values: Mapping[str, Any]) -> ResourceUse:
+        return super().resources(self._of_one(values))
+
+    @override
+    def predict(self, values: Mapping[str, Any]) -> Prediction:
+        return super().predict(self._of_one(values))
+
+    def _of_one(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        named = zip(self.kernel.entries.blocks, values["block_sizes"])
+        rows = self._plan.rows
+        sizes = [size // PROGRAMS if name == rows else size for name, size in named]
+        return {**values, "block_sizes": sizes}
+
+
+class ClusterRules(WarpRoleRules):
+    """Rules for one product."""
+
+    form = CLUSTERED
+    programs = PROGRAMS
+
+    @override
+    def model(self, kernel: TargetedKernel) -> KernelModel:
+        return ClusterModel(kernel, self.device(), self._plan)
+
+    @override
+    def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
+        model = self.model(kernel)
+        found = wave_seeds(kernel, self._plan, PAIR_TILES)
+        fitting = [seed for seed in found if model.resources(seed.values(kernel)).fits]
+        return "measured order", fitting
+
+
+def find_rules(
+    target: Target, sizes: SizeRules, kernel: TargetedKernel, plan: RolePlan
+) -> ClusterRules | Refusal:
+    """Rules of a product in this form, or why it has none."""
+    if find_product(kernel, plan) is None:
+        return Refusal("programs share operands of one product alone, of known sizes", plan.loop.loc)
+    version = installed_version()
+    if version < LEAST_TRITON:
+        wanted, found = (".".join(map(str, number)) for number in (LEAST_TRITON, version))
+        return Refusal(f"copies to several programs need Triton {wanted}, not {found}", plan.loop.loc)
+    rules = ClusterRules(target, sizes, plan)
+    has_tiles = bool(rules.seeds(kernel)[1])
+    return rules if has_tiles else Refusal("no tile fits", plan.loop.loc)
+
+
+def do_clusters_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
+    """Whether the best tile of a pair is faster than the best that one program has."""
+    fact = find_product(kernel, plan)
+    if fact is None:
+        return False
+    own, shared = (
+        min(tile_time(kernel, fact, tile) for tile in tiles) for tiles in (TILES, PAIR_TILES)
+    )
+    return own >= LEAST_GAIN * shared
