@@ -130,11 +130,5 @@ def _meet():
     _cluster.arrive(relaxed=True)
     _cluster.wait()
 
-
-@gluon.jit
-def _stand_by():
-    """Warps without a role: a pair meets when all of its warps do."""
-    _meet()
-    _meet()
 '''
 )
