@@ -46,8 +46,11 @@ NOTICED = {
     *("mbarrier.wait", "mbarrier.arrive", "mbarrier.expect", "fence_async_shared"),
     *("warpgroup_mma", "warpgroup_mma_wait", "tma.store_wait", "_clear_rest"),
     *("tma.async_copy_global_to_shared", "tma.async_copy_shared_to_global"),
+    *("_tell", "_listen", "_meet"),
 }
 """Calls that are handed out; so are stores into buffers and loads from them."""
+CALLED = {"_wait", "_wait_for_both", "_release"}
+"""Functions of the module that make such calls."""
 
 ARRIVAL_SHARE = 0.1
 """How often a copy arrives where a role could go on instead."""
@@ -78,10 +81,10 @@ class _AsGenerators(ast.NodeTransformer):
                 ast.Name("As", ast.Load()), [node.func.value, *node.args], node.keywords
             )
         is_access = method in ("store", "load") and ".index(" in name
-        if name not in NOTICED and not is_access and name != "_wait":
+        if name not in NOTICED and not is_access and name not in CALLED:
             return node
         self.has_yielded = True
-        if name == "_wait":
+        if name in CALLED:
             return ast.YieldFrom(value=node)
         target = node.func.value if is_access and isinstance(node.func, ast.Attribute) else None
         args = [ast.Constant(method if is_access else name), *([target] if target else [])]
@@ -137,8 +140,7 @@ class Machine:
     def _step(self, running: _Running) -> None:
         action = running.action
         assert action is not None
-        name = action.name.rpartition(".")[2]
-        does = self.__clear_rest if name == "_clear_rest" else getattr(self, f"_{name}")
+        does = getattr(self, f"_{action.name.rpartition('.')[2].removeprefix('_')}")
         running.resume(does(running, *action.args, **action.options))
 
     def _wait(self, *_: Any) -> None:
@@ -195,7 +197,7 @@ class Machine:
         place.buffer.is_unfenced = True
         running.unfenced.append(place.buffer)
 
-    def __clear_rest(self, _: _Running, place: View, left: int, axis: int, *__: Any) -> None:
+    def _clear_rest(self, _: _Running, place: View, left: int, axis: int, *__: Any) -> None:
         """Others may read the tile at the same time, if they have cleared it before."""
         if place.buffer.is_filling:
             raise ProtocolError(f"{place.buffer.name} is cleared before the tile has arrived")
@@ -274,12 +276,17 @@ class _Launched:
         return self._function(*args, **options)
 
     def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
-        def launch(*args: Any, num_warps: int, maxnreg: int, **options: Any) -> None:
+        def launch(
+            *args: Any, num_warps: int, maxnreg: int, num_ctas: int = 1, **options: Any
+        ) -> None:
             del num_warps, maxnreg
-            given = [Pointer(arg) if isinstance(arg, Tensor) else arg for arg in args]
+            module, given = self._module, [Pointer(x) if isinstance(x, Tensor) else x for x in args]
             for number in range(grid[0]):
-                roles = self._module.make_roles(lambda: self(*given, **options), number)
-                self._module.run_program(roles)
+                programs = [
+                    module.make_roles(lambda: self(*given, **options), number)
+                    for _ in range(num_ctas)
+                ]
+                module.run_program(programs[0]) if num_ctas == 1 else module.run_cluster(programs)
 
         return launch
 
@@ -318,6 +325,10 @@ class Simulation:
 
     def __getitem__(self, name: str) -> Any:
         return self.names[name]
+
+    def run_cluster(self, programs: list[list[Role]]) -> None:
+        """Programs that share a tile; ``cluster_simulator`` knows how."""
+        raise NotImplementedError
 
     def make_roles(self, entry: Callable[[], Any], number: int) -> list[Role]:
         """The roles of one program, not started."""

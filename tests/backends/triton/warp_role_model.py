@@ -211,12 +211,15 @@ class State:
     """Completed phases, arrivals, copies that are waited for."""
     contents: Mapping[Place, Any]
     readers: Mapping[Place, int]
+    num_programs: int = 1
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Groups run one program with different buffers, so it does not matter which is where."""
-        loader, *groups = self.positions
-        return loader, tuple(sorted(groups)), self.flights
+        each = len(self.positions) // self.num_programs
+        starts = range(0, len(self.positions), each)
+        groups = [tuple(sorted(self.positions[start + 1 : start + each])) for start in starts]
+        return tuple(self.positions[start] for start in starts), tuple(groups), self.flights
 
 
 FILLING = "being filled"
@@ -228,6 +231,8 @@ class Explorer:
     Others notice nothing between two waits of a role, so it goes from one wait to the next at
     once; waits for products count, since reads last until then. ``is_fine`` stops everywhere.
     """
+
+    num_programs = 1
 
     def __init__(self, programs: Programs, *, is_fine: bool = False) -> None:
         self._counts = programs.counts
@@ -252,6 +257,7 @@ class Explorer:
             dict.fromkeys(self._counts, (0, 0, 0)),
             {},
             {},
+            self.num_programs,
         )
         seen, pending = {start.key}, [start]
         while pending:
@@ -283,7 +289,7 @@ class Explorer:
             raise ProtocolError("a role ends with work in flight")
 
     def _run(self, state: State, role: int, block: list[tuple[int, Op]]) -> State | None:
-        running = _Running(state, self._counts, self._copies)
+        running = self._start(state)
         for number, op in block:
             if not getattr(running, op[0])(number, *op[1:]):
                 return None
@@ -291,8 +297,11 @@ class Explorer:
         positions[role] += 1
         return running.state(tuple(positions))
 
+    def _start(self, state: State) -> _Running:
+        return _Running(state, self._counts, self._copies)
+
     def _land(self, state: State, flight: int) -> State:
-        running = _Running(state, self._counts, self._copies)
+        running = self._start(state)
         for _, place, label, _ in self._copies[flight]:
             if running.readers.get(place):
                 raise ProtocolError(f"a copy arrives in {place} while a product reads it")
@@ -320,14 +329,15 @@ class _Running:
     def __init__(
         self, state: State, counts: Mapping[Place, int], copies: Mapping[int, list[Op]]
     ) -> None:
-        self._counts, self._copies = counts, copies
+        self._counts, self._copies, self._num = counts, copies, state.num_programs
         self.flights = set(state.flights)
         self.barriers = dict(state.barriers)
         self.contents = dict(state.contents)
         self.readers = dict(state.readers)
 
     def state(self, positions: tuple[int, ...]) -> State:
-        return State(positions, frozenset(self.flights), self.barriers, self.contents, self.readers)
+        found = self.barriers, self.contents, self.readers
+        return State(positions, frozenset(self.flights), *found, self._num)
 
     def add(self, barrier: Place, arrivals: int, copies: int) -> None:
         completed, arrived, open_copies = self.barriers[barrier]
