@@ -155,8 +155,6 @@ class _RunningCluster(_Running):
             self.flights.add(flight)
         return True
 
-    def copy_to_both(
-        self, number: int, here: Place, there: Place, label: Any, *_: Place
-    ) -> bool:
+    def copy_to_both(self, number: int, here: Place, there: Place, label: Any, *_: Place) -> bool:
         announced = max(event for event in self._copies if event < number)
         return self._begin(announced, here, label) and self._begin(-announced, there, label)

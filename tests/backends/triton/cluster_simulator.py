@@ -1,9 +1,9 @@
 """Runs emitted modules whose tiles two programs share, on the CPU.
 
 Both programs run all their roles, with buffers and barriers of their own, in any order. A tile in
-registers or shared memory is as large as Gluon says, which is that of both programs: each gets, reads
-and stores its own half of the rows, and the other half stays NaN. A copy to both arrives at each
-in its own time.
+registers or shared memory is as large as Gluon says, which is that of both programs: each gets,
+reads and stores its own half of the rows, and the other half stays NaN. A copy to both arrives at
+each in its own time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ import torch
 from typing_extensions import override
 
 from tests.backends.triton.gluon_language import Role
-from tests.backends.triton.gluon_memory import Barrier, Buffer, Descriptor, ProtocolError, Ring, View
+from tests.backends.triton.gluon_memory import (
+    Barrier,
+    Buffer,
+    Descriptor,
+    ProtocolError,
+    Ring,
+    View,
+)
 from tests.backends.triton.gluon_simulator import Machine, Simulation, _Running
 
 PROGRAMS = 2
@@ -72,7 +79,7 @@ class ClusterMachine(Machine):
 
     @override
     def run(self) -> None:
-        runnings = [_Running(role) for role in self.roles]
+        self._runnings = runnings = [_Running(role) for role in self.roles]
         for running in runnings:
             running.resume(None)
         while True:
@@ -111,7 +118,14 @@ class ClusterMachine(Machine):
 
     def _tell(self, _: _Running, ring: Ring, slot: int) -> None:
         if self._rank:
+            self._reach(0)
             self._rings[0][ring.name].index(slot).arrive()
+
+    def _reach(self, rank: int) -> None:
+        """Memory of a program is there for as long as one of its roles runs."""
+        first = rank * self._each
+        if all(r.action is None for r in self._runnings[first : first + self._each]):
+            raise ProtocolError(f"program {rank} has left already")
 
     @override
     def _async_copy_global_to_shared(
@@ -127,6 +141,7 @@ class ClusterMachine(Machine):
         if multicast and self._rank:
             return
         for rank in range(PROGRAMS) if multicast else [self._rank]:
+            self._reach(rank)
             buffer = self._rings[rank][place.buffer.name].items[place.buffer.slot]
             other = self._rings[rank][barrier.name].items[barrier.slot]
             assert buffer.data.shape == source.block

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from unittest import mock
+
 import pytest
 import torch
 
@@ -12,6 +15,8 @@ from tests.backends.triton.cluster_model import ClusterExplorer, record_cluster
 from tests.backends.triton.cluster_simulator import ClusterSimulation
 from tests.backends.triton.gluon_memory import ProtocolError
 from tests.backends.triton.warp_role_modules import any_stages, emit
+from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.backends.triton.warp_roles.clusters import rules
 from tilesmith.numerics.compare import check_against
 
 FORM = "clustered_roles"
@@ -79,3 +84,69 @@ def test_what_breaks_the_protocol_is_noticed(part, instead):
 
     with pytest.raises(ProtocolError):
         explore(1, 2, (4,), change)
+
+
+def test_nobody_leaves_while_the_other_reaches_for_its_memory():
+    x, y = torch.ones(128, 160).bfloat16(), torch.ones(160, 64).bfloat16()
+    options = {"num_warps": 4, "num_stages": 2, "structure": FORM}
+    text = emit(static_matmul, (x, y), block_sizes=[128, 64, 16], **options)
+    # Both roles meet the other program's at their start and at their end.
+    before, loads, between, computes, after = text.split("    _meet()\n")
+    hasty = f"{before}    _meet()\n{loads}{between}    _meet()\n{computes}{after}"
+    run = ClusterSimulation(hasty)["matmul"]
+    with pytest.raises(ProtocolError, match="has left already"):
+        [run(x, y) for _ in range(40)]
+
+
+def bound(m, k, n, kernel=static_matmul):
+    args = [torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((m, k), (k, n))]
+    return kernel.bind(kernel.normalize_args(*args), target="cuda:90")
+
+
+def test_one_copy_goes_to_both_programs():
+    found = bound(4000, 3000, 5000)
+    made = found.to_artifact(found.default_config())
+    assert made.options["num_ctas"] == 2
+    ptx = compile_artifact(made, scalars={"num_sms": 132}).assembly["ptx"]
+    assert ".reqnctapercluster 2" in ptx
+    # Tiles behind barriers of our own begin where the copy engine wants them.
+    assert ".shared .align 1024 .b64 peer_released[128];" in ptx
+    (copies,) = re.findall(r"cp\.async\.bulk.*multicast::cluster \[.*?\]", ptx)
+    assert "shared::cluster.global" in copies
+    assert ptx.count("barrier.cluster.wait") == 2 * 3
+    assert ptx.count("mapa.shared::cluster") == 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "structure"),
+    [
+        # Rows begin between sectors, and pairs fill waves as well as others do.
+        ((4000, 3000, 5000), FORM),
+        # One program has narrower tiles, which fill one wave.
+        ((1536, 1536, 1536), "warp_roles"),
+        # Operands are shared in time by the cache, where rows begin with a line of it.
+        ((4096, 4096, 4096), None),
+        # 660 tiles fill five waves of 132; of 336 for pairs, six are left after five of 66.
+        ((7000, 2000, 3000), None),
+    ],
+)
+def test_products_that_clusters_are_the_default_for(shape, structure):
+    assert bound(*shape).config_spec.default_config().get("structure") == structure
+
+
+def test_an_older_triton_has_no_clusters():
+    with mock.patch.object(rules, "installed_version", return_value=(3, 6)):
+        fresh = tilesmith.kernel(matmul.fn, static_shapes=True)
+        spec = bound(4000, 3000, 5000, fresh).config_spec
+        reasons = spec.rules.missing_ways(spec.kernel)
+        assert "need Triton 3.7, not 3.6" in reasons[FORM]
+        assert spec.default_config()["structure"] == "warp_roles"
+        with pytest.raises(tilesmith.exc.InvalidConfigValue, match="structure"):
+            spec.normalize(tilesmith.Config(block_sizes=[256, 256, 64], structure=FORM))
+
+
+def test_rows_are_those_of_both_programs():
+    spec = bound(4000, 3000, 5000).config_spec
+    config = tilesmith.Config(block_sizes=[128, 256, 64], num_warps=8, structure=FORM)
+    with pytest.raises(tilesmith.exc.InvalidConfig, match="2 groups of warps with 64 rows"):
+        spec.normalize(config)

@@ -35,11 +35,9 @@ from tilesmith.backends.triton.quotients.rounded import rounds_visibly
 from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.turned_products.turning import turn_products
-from tilesmith.backends.triton.warp_roles.clusters import CLUSTERED
-from tilesmith.backends.triton.warp_roles.clusters.module import ClusterModule
+from tilesmith.backends.triton.warp_roles.clusters.emission import MODULES as ROLES
+from tilesmith.backends.triton.warp_roles.clusters.emission import emit_roles
 from tilesmith.backends.triton.warp_roles.clusters.versions import installed_version
-from tilesmith.backends.triton.warp_roles.module import RoleModule, emit_roles
-from tilesmith.backends.triton.warp_roles.rules import FORM as WARP_ROLES
 from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
@@ -64,8 +62,6 @@ _CROWDED_BYTES = 512
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
 
 
-ROLES = {WARP_ROLES: RoleModule, CLUSTERED: ClusterModule}
-"""Modules whose warps have roles, by the form of the schedule."""
 RULES: Rules = {
     **elementwise.RULES,
     **control_flow.RULES,
@@ -87,8 +83,7 @@ def emit(
     """
     version = triton_version or installed_version()
     if schedule.form in ROLES:
-        module = ROLES[schedule.form]
-        text, needs, options = emit_roles(module, function, schedule, RULES, version)
+        text, needs, options = emit_roles(function, schedule, RULES, version)
         options |= _fusion(function, schedule, version)
         artifact = _artifact(spelling.Spelling(function, schedule), needs, options)
         text = f"{_decorate(text, artifact, schedule)}\n\n{_launch_text(artifact)}"

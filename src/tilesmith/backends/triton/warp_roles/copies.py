@@ -13,9 +13,9 @@ from tilesmith.backends.triton.ops.accesses import (
     find_block_access,
     find_descriptor,
 )
+from tilesmith.backends.triton.warp_roles.clusters.layouts import spread
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
-from tilesmith.backends.triton.warp_roles.clusters.layouts import spread
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.emission.emitter import Rules
-from tilesmith.backends.triton.emission.spelling import Needs, device_name, triton_dtype
+from tilesmith.backends.triton.emission.spelling import Needs, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
-from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, split_columns
+from tilesmith.backends.triton.warp_roles.clusters.roles import write_roles
 from tilesmith.backends.triton.warp_roles.columns.stores import (
     PIECE_FUNCTIONS,
     WAIT,
@@ -47,14 +47,8 @@ from tilesmith.backends.triton.warp_roles.loading import (
     is_scalar,
 )
 from tilesmith.backends.triton.warp_roles.order import find_order
-from tilesmith.backends.triton.warp_roles.clusters.roles import write_roles
-from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
-from tilesmith.backends.triton.warp_roles.protocol import (
-    BARRIER_FUNCTIONS,
-    REGISTERS,
-    WARPS_PER_GROUP,
-)
-from tilesmith.backends.triton.warp_roles.refusals import Refusal
+from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
     FP8_FUNCTIONS,
@@ -63,7 +57,6 @@ from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
 )
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import PAIR_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.staggered import StaggeredRole, find_parts
-from tilesmith.exc import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Value
@@ -88,28 +81,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 """
-
-
-def emit_roles(
-    kind: type[RoleModule],
-    function: Function,
-    schedule: Schedule,
-    rules: Rules,
-    version: tuple[int, int],
-) -> tuple[str, Needs, dict[str, Any]]:
-    """The device functions in Gluon, what they refer to, and how they are launched."""
-    plan = plan_roles(function)
-    if isinstance(plan, Refusal):
-        raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
-    function, schedule, parts = split_columns(function, schedule, find_columns(plan))
-    plan = plan_roles(function)
-    assert isinstance(plan, RolePlan)
-    name = device_name(function)
-    module = kind(function, schedule, plan, rules, name, version, parts)
-    text, needs = module.text, module.needs
-    needs.parameters |= {parameter.value for parameter in function.parameters}
-    registers = REGISTERS[module.groups][0]
-    return text, needs, {"num_warps": WARPS_PER_GROUP, "maxnreg": registers, **kind.options}
 
 
 @dataclass

@@ -12,7 +12,12 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns
-from tilesmith.backends.triton.warp_roles.columns.tiles import RoleSeed, column_slot, wave_seeds
+from tilesmith.backends.triton.warp_roles.columns.tiles import (
+    TILES,
+    RoleSeed,
+    column_slot,
+    wave_seeds,
+)
 from tilesmith.backends.triton.warp_roles.copies import is_cut_short, whole_steps
 from tilesmith.backends.triton.warp_roles.edges.operands import (
     GROUP_REGISTERS,
@@ -287,7 +292,7 @@ class WarpRoleRules(ConfigConditions):
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
         model = self.model(kernel)
-        filling = wave_seeds(kernel, self._plan)
+        filling = wave_seeds(kernel, self._plan, TILES)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
         found = [*fitting, *self._tiles(kernel)]
         return "measured order", [s for s in found if _is_taken(self, self._plan, kernel, s)]

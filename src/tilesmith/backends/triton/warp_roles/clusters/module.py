@@ -8,21 +8,20 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.warp_roles.copies import Buffers
-from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
-from tilesmith.backends.triton.warp_roles.module import RoleModule
 from tilesmith.backends.triton.warp_roles.clusters import PROGRAMS
 from tilesmith.backends.triton.warp_roles.clusters.layouts import spread
 from tilesmith.backends.triton.warp_roles.clusters.protocol import (
-    MEET,
     CLUSTER_FUNCTIONS,
+    MEET,
     PEER_BYTES,
     ClusterRing,
 )
 from tilesmith.backends.triton.warp_roles.clusters.roles import write_roles
+from tilesmith.backends.triton.warp_roles.copies import Buffers
+from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
+from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
+from tilesmith.backends.triton.warp_roles.module import RoleModule
 from tilesmith.backends.triton.warp_roles.protocol import BARRIER_BYTES, Ring
-
 
 LOADERS = 4
 """Warps that load. Both programs meet when all their warps do, and Triton has four in any case;

@@ -10,11 +10,10 @@ from tilesmith.backends.triton.warp_roles.clusters.rules import (
     do_clusters_pay,
     find_rules,
 )
-from tilesmith.backends.triton.warp_roles.columns.tiles import do_waves_pay
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
-from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
+from tilesmith.backends.triton.warp_roles.rules import FORM
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
 

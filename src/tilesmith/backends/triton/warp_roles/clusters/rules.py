@@ -10,9 +10,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.warp_roles.clusters.versions import installed_version
 from tilesmith.backends.triton.warp_roles.clusters import CLUSTERED, PROGRAMS
 from tilesmith.backends.triton.warp_roles.clusters.protocol import LEAST_TRITON
+from tilesmith.backends.triton.warp_roles.clusters.versions import installed_version
 from tilesmith.backends.triton.warp_roles.columns.tiles import (
     LEAST_GAIN,
     TILES,
@@ -74,11 +74,15 @@ def find_rules(
 ) -> ClusterRules | Refusal:
     """Rules of a product in this form, or why it has none."""
     if find_product(kernel, plan) is None:
-        return Refusal("programs share operands of one product alone, of known sizes", plan.loop.loc)
+        return Refusal(
+            "programs share operands of one product alone, of known sizes", plan.loop.loc
+        )
     version = installed_version()
     if version < LEAST_TRITON:
         wanted, found = (".".join(map(str, number)) for number in (LEAST_TRITON, version))
-        return Refusal(f"copies to several programs need Triton {wanted}, not {found}", plan.loop.loc)
+        return Refusal(
+            f"copies to several programs need Triton {wanted}, not {found}", plan.loop.loc
+        )
     rules = ClusterRules(target, sizes, plan)
     has_tiles = bool(rules.seeds(kernel)[1])
     return rules if has_tiles else Refusal("no tile fits", plan.loop.loc)

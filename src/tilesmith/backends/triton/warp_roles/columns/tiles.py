@@ -69,6 +69,8 @@ class RoleSeed:
 
 @dataclass(frozen=True)
 class Tile:
+    """Sides of a tile, and who computes it."""
+
     rows: int
     columns: int
     groups: int = 2
@@ -99,9 +101,7 @@ def column_slot(name: str, choices: Sequence[int], whole: int) -> Slot:
     return Slot(name, EnumFragment(valid), searched, min(choices[-1], whole))
 
 
-def wave_seeds(
-    kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile] = TILES
-) -> list[RoleSeed]:
+def wave_seeds(kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile]) -> list[RoleSeed]:
     """Tiles of a product alone, the fastest first; nothing for other kernels."""
     fact = find_product(kernel, plan)
     if fact is None or fact.m.block is None or fact.n.block is None or fact.k.block is None:
@@ -155,15 +155,13 @@ def tile_time(kernel: TargetedKernel, fact: MatmulFact, tile: Tile) -> float:
     m, n, k = (axis.extent_or(1) for axis in fact.axes)
     each = kernel.programs((fact.m.block, fact.n.block))
     tiles = each * -(-m // tile.rows) * -(-n // tile.columns)
-    parts = part_sizes(tile.columns, tile.groups)
-    cycles = sum(max(part / 2, ROWS_CYCLES + part / 4) for part in parts)
+    cycles = sum(max(p / 2, ROWS_CYCLES + p / 4) for p in part_sizes(tile.columns, tile.groups))
     rows, columns = tile.rows // tile.programs, tile.columns / tile.programs
     matrix = cycles * rows / LEAST_ROWS / INSTRUCTION_DEPTH * NS_PER_CYCLE
     late = _late_sides(kernel)
     traffic = rows * _per_side("lhs" in late) + columns * _per_side("rhs" in late)
     own = rows * tile.columns * NS_PER_ELEMENT + START_NS * (not tile.is_walked)
-    waves = -(-tiles * tile.programs // kernel.target.num_sms)
-    return waves * (k * max(matrix, traffic) + own)
+    return -(-tiles * tile.programs // kernel.target.num_sms) * (k * max(matrix, traffic) + own)
 
 
 def _per_side(is_late: bool) -> float:
