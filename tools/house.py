@@ -60,6 +60,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/heuristics/measured",
     "tilesmith/backends/triton/heuristics/shared_rows",
     "tilesmith/backends/triton/quotients",
+    "tilesmith/backends/triton/role_clusters",
     "tilesmith/analysis/shared_rows",
     "tilesmith/passes/shared_rows",
     "tilesmith/passes/undone_views",

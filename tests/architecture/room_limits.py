@@ -25,6 +25,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/heuristics/shared_rows": (2, 109),
     "tilesmith/backends/triton/model/computed_operands": (2, 62),
     "tilesmith/backends/triton/quotients": (2, 62),
+    "tilesmith/backends/triton/role_clusters": (5, 418),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (18, 3_638),
@@ -116,13 +117,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_051,
-    "files in src": 684,
-    "longest import chain": 25,
+    "lines in src": 110_463,
+    "files in src": 689,
+    "longest import chain": 26,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 110,
+    "modules with one importer": 112,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

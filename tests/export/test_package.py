@@ -304,6 +304,14 @@ def test_the_driver_is_given_grid_threads_and_addresses(
     assert other == "made for sm_90, this GPU is sm_80"
 
 
+def test_tiles_of_clusters_have_several_programs(made: Path, gpu: Callable[[str], Driver]) -> None:
+    entry = {**launcher.read_manifest(made)["code"][1], "cluster": 2}
+    driver = gpu(entry["layout"])
+    code = launcher.GpuCode(made, entry)
+    assert code.run((0,) * len(entry["layout"]), (6, 2, 1), 0) is None
+    assert driver.launches[-1][:3] == (12, 2, 1)
+
+
 @helion.kernel
 def copied(x):
     out = torch.empty_like(x)

@@ -144,7 +144,7 @@ class _RunningCluster(_Running):
         return True
 
     @override
-    def copy(self, number: int, place: Place, label: Any, barrier: Place) -> bool:
+    def copy(self, number: int, place: Place, label: Any, _: Place) -> bool:
         announced = max(event for event in self._copies if event < number)
         return self._begin(announced, place, label)
 

@@ -131,12 +131,13 @@ class ClusterMachine(Machine):
     def _async_copy_global_to_shared(
         self,
         _: _Running,
-        source: SharedDescriptor,
+        source: Descriptor,
         start: Any,
         barrier: Barrier,
         place: View,
         multicast: bool = False,
     ) -> None:
+        assert isinstance(source, SharedDescriptor)
         assert multicast == (source.basis == WHOLE)
         if multicast and self._rank:
             return

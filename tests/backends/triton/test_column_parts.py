@@ -146,7 +146,6 @@ def default(size, kernel=matmul, extra=()):
     ("size", "blocks", "pid"),
     [
         ((1536, 1536, 1536), [128, 144, 64], "flat"),
-        ((4000, 3000, 5000), [128, 320, 64], "flat"),
         ((20120, 512, 1536), [192, 128, 64], "persistent_interleaved"),
         ((3072, 3072, 3072), [192, 128, 64], "persistent_interleaved"),
         ((5120, 5120, 5120), [128, 320, 64], "flat"),

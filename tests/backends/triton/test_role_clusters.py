@@ -16,7 +16,7 @@ from tests.backends.triton.cluster_simulator import ClusterSimulation
 from tests.backends.triton.gluon_memory import ProtocolError
 from tests.backends.triton.warp_role_modules import any_stages, emit
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.backends.triton.warp_roles.clusters import rules
+from tilesmith.backends.triton.role_clusters import offer
 from tilesmith.numerics.compare import check_against
 
 FORM = "clustered_roles"
@@ -135,12 +135,14 @@ def test_products_that_clusters_are_the_default_for(shape, structure):
 
 
 def test_an_older_triton_has_no_clusters():
-    with mock.patch.object(rules, "installed_version", return_value=(3, 6)):
+    with mock.patch.object(offer, "installed_version", return_value=(3, 6)):
         fresh = tilesmith.kernel(matmul.fn, static_shapes=True)
         spec = bound(4000, 3000, 5000, fresh).config_spec
         reasons = spec.rules.missing_ways(spec.kernel)
         assert "need Triton 3.7, not 3.6" in reasons[FORM]
-        assert spec.default_config()["structure"] == "warp_roles"
+        default = spec.default_config()
+        assert (default["structure"], default["pid_type"]) == ("warp_roles", "flat")
+        assert default["block_sizes"] == [128, 320, 64]
         with pytest.raises(tilesmith.exc.InvalidConfigValue, match="structure"):
             spec.normalize(tilesmith.Config(block_sizes=[256, 256, 64], structure=FORM))
 

@@ -32,12 +32,12 @@ from tilesmith.backends.triton.ops import (
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.quotients.rounded import rounds_visibly
+from tilesmith.backends.triton.role_clusters.module import MODULES as ROLES
+from tilesmith.backends.triton.role_clusters.module import emit_roles
+from tilesmith.backends.triton.role_clusters.versions import installed_version
 from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.turned_products.turning import turn_products
-from tilesmith.backends.triton.warp_roles.clusters.emission import MODULES as ROLES
-from tilesmith.backends.triton.warp_roles.clusters.emission import emit_roles
-from tilesmith.backends.triton.warp_roles.clusters.versions import installed_version
 from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64

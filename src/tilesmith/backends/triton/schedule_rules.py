@@ -23,8 +23,8 @@ from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.model.time_model import GpuModel
+from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
-from tilesmith.backends.triton.warp_roles.clusters.offer import ClusterOffers
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact

@@ -21,7 +21,6 @@ from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call,
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.backends.triton.savings.idle import longest_first
-from tilesmith.backends.triton.warp_roles.clusters import CLUSTERED
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation
@@ -180,6 +179,10 @@ def num_programs(emitter: Emitter) -> Expr:
     """The size of a persistent launch, as the device sees it."""
     emitter.spelling.needs.constexprs["NUM_SMS"] = num_sms(emitter.schedule)
     return Expr("NUM_SMS", is_untyped=True) * emitter.schedule.num_sm_multiplier
+
+
+CLUSTERED = "clustered_roles"
+"""The value of ``structure`` where two programs share a tile."""
 
 
 def num_sms(schedule: Schedule) -> str:

@@ -13,7 +13,6 @@ from tilesmith.backends.triton.ops.accesses import (
     find_block_access,
     find_descriptor,
 )
-from tilesmith.backends.triton.warp_roles.clusters.layouts import spread
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
@@ -71,7 +70,7 @@ class CopiedTile:
         """How a buffer is arranged, for the copy engine and the matrix units alike."""
         plain = shared_layout(self.block, self.dtype)
         basis = [int(axis.dim == self.rows) for axis in self.descriptor.axes]
-        return plain if self.programs == 1 else spread(plain, basis)
+        return plain if self.programs == 1 else f"{plain[:-1]}, cga_layout={[basis]})"
 
     def position(self, group: str) -> str:
         """The first index along each axis, as the copy engine takes it."""

@@ -184,8 +184,7 @@ class RoleEmitter(Emitter):
         super().__init__(function, schedule, rules)
         self.rows = rows
         """The block whose rows groups share."""
-        self.programs = 1
-        """That share a tile."""
+        self.programs = 1  # that share a tile
         self.tile_body: Callable[[], None] | None = None
         """Emits what the role runs for one tile of the grid."""
         self.lane_orders: dict[str, Callable[[Expr], Expr]] = {}

@@ -18,7 +18,6 @@ from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
-from tilesmith.backends.triton.warp_roles.clusters.roles import write_roles
 from tilesmith.backends.triton.warp_roles.columns.stores import (
     PIECE_FUNCTIONS,
     WAIT,
@@ -48,7 +47,11 @@ from tilesmith.backends.triton.warp_roles.loading import (
 )
 from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.protocol import (
+    BARRIER_FUNCTIONS,
+    REGISTERS,
+    WARPS_PER_GROUP,
+)
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
     FP8_FUNCTIONS,
@@ -96,7 +99,7 @@ class RoleModule:
     parts: Parts = field(default_factory=dict[str, tuple[Part, ...]])
     needs: Needs = field(default_factory=Needs)
     options: ClassVar[dict[str, Any]] = {}
-    barriers = BARRIER_FUNCTIONS
+    barriers, loaders = BARRIER_FUNCTIONS, 1
 
     def __post_init__(self) -> None:
         self.groups = num_groups(self.schedule)
@@ -240,7 +243,20 @@ class RoleModule:
         return writer.text()
 
     def _write_roles(self, writer: SourceWriter, common: Sequence[str]) -> None:
-        write_roles(writer, self.name, self.groups, common)
+        """All groups and the warps that load, with their warps and registers."""
+        compute, load = f"{self.name}_compute", f"{self.name}_load"
+        roles = [(compute, [str(group), *common]) for group in range(self.groups)]
+        writer.line("gl.warp_specialize(")
+        with writer.indented():
+            writer.line("[")
+            with writer.indented():
+                for name, arguments in [*roles, (load, [*common])]:
+                    # Constants stay constants only in a tuple written where it is handed over.
+                    writer.statement(f"({name}, ", arguments, tail="),")
+            writer.line("],")
+            writer.line(f"{[WARPS_PER_GROUP] * (self.groups - 1) + [self.loaders]},")
+            writer.line(f"{REGISTERS[self.groups][1]},")
+        writer.line(")")
 
     def _allocate(self, writer: SourceWriter, name: str, count: int, tile: CopiedTile) -> None:
         shape = str([count, *tile.block])

@@ -140,8 +140,7 @@ class WarpRoleRules(ConfigConditions):
 
     backend = "triton"
     form = FORM
-    programs = 1
-    """That share the rows of a tile."""
+    programs = 1  # that share the rows of a tile
 
     def __init__(self, target: Target, sizes: SizeRules, plan: RolePlan) -> None:
         super().__init__(target)

@@ -8,20 +8,33 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.warp_roles.clusters import PROGRAMS
-from tilesmith.backends.triton.warp_roles.clusters.layouts import spread
-from tilesmith.backends.triton.warp_roles.clusters.protocol import (
+from tilesmith.backends.triton.emission.emitter import Rules
+from tilesmith.backends.triton.emission.spelling import Needs, device_name
+from tilesmith.backends.triton.ops.program_ids import CLUSTERED
+from tilesmith.backends.triton.role_clusters.protocol import (
     CLUSTER_FUNCTIONS,
     MEET,
     PEER_BYTES,
+    PROGRAMS,
     ClusterRing,
 )
-from tilesmith.backends.triton.warp_roles.clusters.roles import write_roles
+from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, split_columns
 from tilesmith.backends.triton.warp_roles.copies import Buffers
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
 from tilesmith.backends.triton.warp_roles.module import RoleModule
-from tilesmith.backends.triton.warp_roles.protocol import BARRIER_BYTES, Ring
+from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
+from tilesmith.backends.triton.warp_roles.protocol import (
+    BARRIER_BYTES,
+    REGISTERS,
+    WARPS_PER_GROUP,
+    Ring,
+)
+from tilesmith.backends.triton.warp_roles.refusals import Refusal
+from tilesmith.backends.triton.warp_roles.rules import FORM
+from tilesmith.exc import InternalError
+from tilesmith.ir.function import Function
+from tilesmith.schedule.schedule import Schedule
 
 LOADERS = 4
 """Warps that load. Both programs meet when all their warps do, and Triton has four in any case;
@@ -43,7 +56,7 @@ class ClusterModule(RoleModule):
     """Each program of a pair runs all roles, with half of the rows."""
 
     options: ClassVar[dict[str, Any]] = {"num_ctas": PROGRAMS}
-    barriers = CLUSTER_FUNCTIONS
+    barriers, loaders = CLUSTER_FUNCTIONS, LOADERS
 
     @override
     def __post_init__(self) -> None:
@@ -80,8 +93,31 @@ class ClusterModule(RoleModule):
     def _write_roles(self, writer: SourceWriter, common: Sequence[str]) -> None:
         for name, ring in self._cluster_rings.items():
             writer.line(f"{name} = _peer_barriers({ring.length}, GROUPS)")
-        write_roles(writer, self.name, self.groups, common, LOADERS)
+        super()._write_roles(writer, common)
 
     @override
     def _define(self, layout: ProductLayout) -> str:
-        return spread(layout.definition, (1, 0))
+        return f"{layout.definition[:-1]}, cga_layout=[[1, 0]])"
+
+
+MODULES = {FORM: RoleModule, CLUSTERED: ClusterModule}
+"""By the form of the schedule."""
+
+
+def emit_roles(
+    function: Function, schedule: Schedule, rules: Rules, triton_version: tuple[int, int]
+) -> tuple[str, Needs, dict[str, Any]]:
+    """The device functions in Gluon, what they refer to, and how they are launched."""
+    plan = plan_roles(function)
+    if isinstance(plan, Refusal):
+        raise InternalError(loc=plan.loc, problem=f"no warp roles: {plan.reason}")
+    kind = MODULES[schedule.form]
+    function, schedule, parts = split_columns(function, schedule, find_columns(plan))
+    plan = plan_roles(function)
+    assert isinstance(plan, RolePlan)
+    name = device_name(function)
+    module = kind(function, schedule, plan, rules, name, triton_version, parts)
+    text, needs = module.text, module.needs
+    needs.parameters |= {parameter.value for parameter in function.parameters}
+    registers = REGISTERS[module.groups][0]
+    return text, needs, {"num_warps": WARPS_PER_GROUP, "maxnreg": registers, **kind.options}

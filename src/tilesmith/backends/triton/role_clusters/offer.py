@@ -10,9 +10,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.warp_roles.clusters import CLUSTERED, PROGRAMS
-from tilesmith.backends.triton.warp_roles.clusters.protocol import LEAST_TRITON
-from tilesmith.backends.triton.warp_roles.clusters.versions import installed_version
+from tilesmith.backends.triton.ops.program_ids import CLUSTERED
+from tilesmith.backends.triton.role_clusters.protocol import LEAST_TRITON, PROGRAMS
+from tilesmith.backends.triton.role_clusters.versions import installed_version
 from tilesmith.backends.triton.warp_roles.columns.tiles import (
     LEAST_GAIN,
     TILES,
@@ -21,11 +21,12 @@ from tilesmith.backends.triton.warp_roles.columns.tiles import (
     tile_time,
     wave_seeds,
 )
-from tilesmith.backends.triton.warp_roles.plan import RolePlan
+from tilesmith.backends.triton.warp_roles.offer import RoleOffers
+from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
-from tilesmith.backends.triton.warp_roles.rules import RoleModel, WarpRoleRules
+from tilesmith.backends.triton.warp_roles.rules import FORM, RoleModel, WarpRoleRules
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
-from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel
+from tilesmith.schedule.rules import KernelModel, ScheduleRules, Seed, TargetedKernel
 from tilesmith.schedule.space.sizes import SizeRules
 from tilesmith.targets import Target
 
@@ -97,3 +98,43 @@ def do_clusters_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
         min(tile_time(kernel, fact, tile) for tile in tiles) for tiles in (TILES, PAIR_TILES)
     )
     return own >= LEAST_GAIN * shared
+
+
+class ClusterOffers(RoleOffers):
+    """Clusters of two programs, beside warps with roles."""
+
+    @override
+    def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
+        ways = super().other_ways(kernel)
+        rules = self._find_clusters(kernel, ways)
+        return {**ways, CLUSTERED: rules} if isinstance(rules, ClusterRules) else ways
+
+    @override
+    def missing_ways(self, kernel: TargetedKernel) -> dict[str, str]:
+        missing = super().missing_ways(kernel)
+        rules = self._find_clusters(kernel, super().other_ways(kernel))
+        return {**missing, CLUSTERED: str(rules)} if isinstance(rules, Refusal) else missing
+
+    def _find_clusters(
+        self, kernel: TargetedKernel, ways: dict[str, ScheduleRules]
+    ) -> ClusterRules | Refusal | None:
+        """None where a kernel has no form with roles at all."""
+        plan = plan_roles(kernel.outline.function) if FORM in ways else None
+        if not isinstance(plan, RolePlan):
+            return None
+        return find_rules(self.target, self.sizes, kernel, plan)
+
+    @override
+    def least_gain(self, name: str) -> float:
+        return super().least_gain(FORM if name == CLUSTERED else name)
+
+    @override
+    def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
+        """Pairs, where they are faster than the tiles that fill waves, which are then not asked."""
+        if name not in (FORM, CLUSTERED) or not super().may_be_first_form(FORM, kernel):
+            return super().may_be_first_form(name, kernel) if name != CLUSTERED else False
+        ways = super().other_ways(kernel)
+        has_rules = isinstance(self._find_clusters(kernel, ways), ClusterRules)
+        plan = plan_roles(kernel.outline.function)
+        is_paired = has_rules and isinstance(plan, RolePlan) and do_clusters_pay(kernel, plan)
+        return is_paired == (name == CLUSTERED)

@@ -20,6 +20,8 @@ from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS, Rin
 
 PEER_BYTES = 1 << 10
 """Of the barriers in PTX: tiles behind them must begin at multiples of so many bytes."""
+PROGRAMS = 2
+"""Of a cluster."""
 LEAST_TRITON = (3, 7)
 """Before, no copy of Gluon's went to several programs."""
 MEET = "_meet()"

@@ -1,0 +1,1 @@
+"""Products whose tiles two programs compute, each with half of the rows."""
