@@ -25,7 +25,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/heuristics/shared_rows": (2, 109),
     "tilesmith/backends/triton/model/computed_operands": (2, 62),
     "tilesmith/backends/triton/quotients": (2, 62),
-    "tilesmith/backends/triton/role_clusters": (5, 418),
+    "tilesmith/backends/triton/role_clusters": (5, 433),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (18, 3_638),
@@ -117,7 +117,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_463,
+    "lines in src": 110_478,
     "files in src": 689,
     "longest import chain": 26,
     "frames from BoundKernel to emit": 8,

@@ -305,7 +305,7 @@ def test_the_driver_is_given_grid_threads_and_addresses(
 
 
 def test_tiles_of_clusters_have_several_programs(made: Path, gpu: Callable[[str], Driver]) -> None:
-    entry = {**launcher.read_manifest(made)["code"][1], "cluster": 2}
+    entry: dict[str, Any] = {**launcher.read_manifest(made)["code"][1], "cluster": 2}
     driver = gpu(entry["layout"])
     code = launcher.GpuCode(made, entry)
     assert code.run((0,) * len(entry["layout"]), (6, 2, 1), 0) is None

@@ -30,7 +30,6 @@ from tests.backends.triton.gluon_memory import (
 from tests.backends.triton.gluon_simulator import Machine, Simulation, _Running
 
 PROGRAMS = 2
-WHOLE = (0, 0)
 
 
 class SharedDescriptor(Descriptor):
@@ -50,7 +49,7 @@ class SharedDescriptor(Descriptor):
     @property
     @override
     def num_bytes(self) -> int:
-        return super().num_bytes // (1 if self.basis == WHOLE else PROGRAMS)
+        return super().num_bytes // (PROGRAMS if any(self.basis) else 1)
 
     def part(self, rank: int) -> tuple[slice, ...]:
         """What a program has of a tile."""
@@ -138,7 +137,7 @@ class ClusterMachine(Machine):
         multicast: bool = False,
     ) -> None:
         assert isinstance(source, SharedDescriptor)
-        assert multicast == (source.basis == WHOLE)
+        assert multicast != any(source.basis)
         if multicast and self._rank:
             return
         for rank in range(PROGRAMS) if multicast else [self._rank]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import tilesmith
+import tilesmith.language as hl
 from examples.matmul import bias_relu, matmul
 from examples.matmul import reference as matmul_reference
 from tests.backends.triton.cluster_model import ClusterExplorer, record_cluster
@@ -45,6 +46,19 @@ def test_products(size, blocks, groups, stages, pid):
     text = emit(matmul, (x, y, finish), block_sizes=blocks, **options)
     found = ClusterSimulation(text)["matmul"](x, y, finish)
     check_against(found, matmul_reference(x, y, finish), reduction_length=k)
+
+
+@pytest.mark.parametrize("turned", ["x", "y", "xy"])
+def test_transposed_operands(turned):
+    torch.manual_seed(0)
+    x, y = torch.randn(264, 48).bfloat16(), torch.randn(48, 136).bfloat16()
+    x = x.T.contiguous().T if "x" in turned else x
+    y = y.T.contiguous().T if "y" in turned else y
+    options = {"num_warps": 8, "num_stages": 2, "structure": FORM}
+    text = emit(static_matmul, (x, y), block_sizes=[256, 64, 16], **options)
+    check_against(
+        ClusterSimulation(text)["matmul"](x, y), x.double() @ y.double(), reduction_length=48
+    )
 
 
 def explore(groups, stages, turns, change=lambda text: text):
@@ -126,7 +140,7 @@ def test_one_copy_goes_to_both_programs():
         ((1536, 1536, 1536), "warp_roles"),
         # Operands are shared in time by the cache, where rows begin with a line of it.
         ((4096, 4096, 4096), None),
-        # 660 tiles fill five waves of 132; of 336 for pairs, six are left after five of 66.
+        # 660 tiles fill five waves of 132 programs; of 336, six are left after five of 66 pairs.
         ((7000, 2000, 3000), None),
     ],
 )
@@ -145,6 +159,33 @@ def test_an_older_triton_has_no_clusters():
         assert default["block_sizes"] == [128, 320, 64]
         with pytest.raises(tilesmith.exc.InvalidConfigValue, match="structure"):
             spec.normalize(tilesmith.Config(block_sizes=[256, 256, 64], structure=FORM))
+
+
+def test_clusters_are_the_default_of_what_ran_on_a_device():
+    args = [
+        torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((4000, 3000), (5000, 3000))
+    ]
+    x, y = args[0], args[1].T
+    found = static_matmul.bind(static_matmul.normalize_args(x, y), target="cuda:90")
+    assert FORM in found.config_spec.others
+    assert found.config_spec.default_config()["structure"] == "warp_roles"
+
+
+@tilesmith.kernel(static_shapes=True)
+def a_part_of_the_sum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([x.size(0), y.size(1)], dtype=x.dtype, device=x.device)
+    for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
+        acc = hl.zeros([tile_m, tile_n])
+        for tile_k in hl.tile(1000):
+            acc = torch.addmm(acc, x[tile_m, tile_k], y[tile_k, tile_n])
+        out[tile_m, tile_n] = acc.to(out.dtype)
+    return out
+
+
+def test_tiles_that_threads_change_are_not_shared():
+    spec = bound(4000, 3000, 5000, a_part_of_the_sum).config_spec
+    assert "whole tiles" in spec.rules.missing_ways(spec.kernel)[FORM]
+    assert FORM not in spec.others
 
 
 def test_rows_are_those_of_both_programs():

@@ -22,9 +22,11 @@ from tilesmith.backends.triton.warp_roles.columns.tiles import (
     wave_seeds,
 )
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
+from tilesmith.backends.triton.warp_roles.order import find_vectors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.rules import FORM, RoleModel, WarpRoleRules
+from tilesmith.ir.types import Dim
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.rules import KernelModel, ScheduleRules, Seed, TargetedKernel
 from tilesmith.schedule.space.sizes import SizeRules
@@ -32,6 +34,10 @@ from tilesmith.targets import Target
 
 PAIR_TILES = (Tile(256, 256, 2, 4, True, PROGRAMS), Tile(256, 320, 2, 4, False, PROGRAMS))
 """Those that were fast on an H200; narrower ones were slower than without clusters."""
+
+
+SIDES = ("lhs", "rhs")
+"""Of a product."""
 
 
 class ClusterModel(RoleModel):
@@ -78,6 +84,8 @@ def find_rules(
         return Refusal(
             "programs share operands of one product alone, of known sizes", plan.loop.loc
         )
+    if plan.cleared or plan.longer or plan.kept or find_vectors(plan):
+        return Refusal("programs share whole tiles of two operands only", plan.loop.loc)
     version = installed_version()
     if version < LEAST_TRITON:
         wanted, found = (".".join(map(str, number)) for number in (LEAST_TRITON, version))
@@ -90,9 +98,16 @@ def find_rules(
 
 
 def do_clusters_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
-    """Whether the best tile of a pair is faster than the best that one program has."""
+    """Whether the best tile of a pair is faster than the best that one program has.
+
+    Transposed operands and batches have not run on a device, so they are not asked.
+    """
     fact = find_product(kernel, plan)
-    if fact is None:
+    if fact is None or fact.n.block is None or len(plan.grid.blocks) > len(SIDES):
+        return False
+    along = dict(zip(SIDES, (fact.k.block, fact.n.block)))
+    sides = [(item, side) for item in kernel.facts.accesses for side in item.purpose.sides]
+    if any(item.contiguous_dim != Dim.of(along[side] or "") for item, side in sides):
         return False
     own, shared = (
         min(tile_time(kernel, fact, tile) for tile in tiles) for tiles in (TILES, PAIR_TILES)
