@@ -167,7 +167,8 @@ def test_clusters_are_the_default_of_what_ran_on_a_device():
     ]
     x, y = args[0], args[1].T
     found = static_matmul.bind(static_matmul.normalize_args(x, y), target="cuda:90")
-    assert FORM in found.config_spec.others
+    spec = found.config_spec
+    assert FORM in spec.rules.other_ways(spec.kernel)
     assert found.config_spec.default_config()["structure"] == "warp_roles"
 
 
@@ -185,7 +186,7 @@ def a_part_of_the_sum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def test_tiles_that_threads_change_are_not_shared():
     spec = bound(4000, 3000, 5000, a_part_of_the_sum).config_spec
     assert "whole tiles" in spec.rules.missing_ways(spec.kernel)[FORM]
-    assert FORM not in spec.others
+    assert FORM not in spec.rules.other_ways(spec.kernel)
 
 
 def test_rows_are_those_of_both_programs():

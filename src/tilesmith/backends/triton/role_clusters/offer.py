@@ -36,7 +36,7 @@ PAIR_TILES = (Tile(256, 256, 2, 4, True, PROGRAMS), Tile(256, 320, 2, 4, False, 
 """Those that were fast on an H200; narrower ones were slower than without clusters."""
 
 
-SIDES = ("lhs", "rhs")
+SIDES: tuple[str, ...] = ("lhs", "rhs")
 """Of a product."""
 
 
