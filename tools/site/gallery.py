@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import json
+import multiprocessing
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.explore.collect import tiles_of
@@ -36,11 +40,23 @@ COLOURS = (
 def gallery_pages() -> dict[str, str]:
     """All pages, and the list of them."""
     index = rewritten((DOCS / "gallery.md").read_text(encoding="utf-8"), "docs/gallery.md")
-    pages = {"gallery/index.md": index}
-    for path in example_files():
-        place = path.relative_to(FOLDER).with_suffix(".md").as_posix()
-        pages[f"gallery/{place}"] = "\n".join(_page(path))
-    return pages
+    paths = example_files()
+    places = [path.relative_to(FOLDER).with_suffix(".md").as_posix() for path in paths]
+    texts = _texts(paths)
+    return {"gallery/index.md": index} | {f"gallery/{p}": text for p, text in zip(places, texts)}
+
+
+def _texts(paths: list[Path]) -> list[str]:
+    """The text of each page: kernels are compiled on all cores."""
+    # Forks inherit what is imported. Torch may have no threads by then, which they would wait for.
+    torch.set_num_threads(1)
+    forks = multiprocessing.get_context("fork")
+    with forks.Pool(os.cpu_count()) as pool:
+        return pool.map(_text, paths, chunksize=1)
+
+
+def _text(path: Path) -> str:
+    return "\n".join(_page(path))
 
 
 def _page(path: Path) -> Iterator[str]:
@@ -116,7 +132,7 @@ def _kernels_of(name: str, module: str) -> list[str]:
 def _picture(call: Call) -> str:
     """What programs touch; "" where a run or its picture says little."""
     try:
-        bound = call.kernel.bind(call.args)
+        bound = call.kernel.bind(call.args, target=CPU_TARGET)
         tiles = tiles_of(bound, small_config(bound, PICTURED_BLOCK))
     except PROBLEMS:
         return ""  # a kernel that needs more than an interpreter has none
