@@ -14,10 +14,13 @@ from typing import Any
 
 import torch
 
+from benchmarks.suites import suite
+from tilesmith.bench.case import Operator
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.explore.collect import tiles_of
 from tilesmith.explore.still import Moment, tiles_svg
 from tilesmith.puzzles.touches import small_config
+from tools.site.board import gpu_rows
 from tools.site.cases import FOLDER, Call, calls_of, example_files, module_of
 from tools.site.measure import OUTPUT as CPU_TIMES
 from tools.site.measure import operators_by_module
@@ -82,9 +85,7 @@ def _page(path: Path) -> Iterator[str]:
 
 def _measured(module: str) -> Iterator[str]:
     """Rows of the H200, and those of a CPU."""
-    rows = measured_rows(module)
-    if rows:
-        yield from ("## Measured on an H200", "", *rows, "")
+    yield from _measured_on_gpu(module)
     times = json.loads(CPU_TIMES.read_text(encoding="utf-8"))
     own = times["rows"].get(module, [])
     if not own:
@@ -103,6 +104,36 @@ def _measured(module: str) -> Iterator[str]:
     yield ""
 
 
+def _measured_on_gpu(module: str) -> Iterator[str]:
+    """Rows of the last scoreboard, or else those of docs/measured.md."""
+    rows, times = board_rows(module), gpu_rows()
+    if not rows:
+        older = measured_rows(module)
+        yield from ("## Measured on an H200", "", *older, "") if older else ()
+        return
+    versions = ", ".join(dict.fromkeys(f"torch {row['torch']}, {row['date']}" for row in rows))
+    yield from (f"## Measured on an {times['device'].removeprefix('NVIDIA ')}", "")
+    yield f"{times['device']}, {versions}; default configs, medians of device time with a cold L2"
+    yield "cache. Others are eager, torch.compile, torch's attention kernels and Triton by hand."
+    yield ""
+    yield "| operator | input | ours, ms | fastest other | its ms | times as fast |"
+    yield "|---|---|---:|---|---:|---:|"
+    for row in rows:
+        name = f"{row['operator']} ({row['kernel']})" if row["kernel"] else row["operator"]
+        yield (
+            f"| {name} | {row['input']} | {row['ours_ms']:.4g} | {row['rival']} | "
+            f"{row['rival_ms']:.4g} | {row['ratio']:.2f} |"
+        )
+    yield ""
+
+
+def board_rows(module: str) -> list[dict[str, Any]]:
+    """The rows of the last scoreboard about kernels of an example."""
+    keys = {operator.name: _kernels_of(operator, module) for operator in suite().operators}
+    own = [row for row in gpu_rows()["rows"] if keys.get(row["operator"])]
+    return [row for row in own if row["kernel"] in ("", *keys[row["operator"]])]
+
+
 @cache
 def _tables() -> list[tuple[str, str, list[str]]]:
     """Tables of docs/measured.md: the header, the line below it, and the rows."""
@@ -113,8 +144,9 @@ def _tables() -> list[tuple[str, str, list[str]]]:
 
 def measured_rows(module: str) -> list[str]:
     """The rows of docs/measured.md about operators that run the kernels of an example."""
-    names = {operator.name for operator in operators_by_module().get(module, {}).values()}
-    names |= {f"{name} ({kernel})" for name in names for kernel in _kernels_of(name, module)}
+    operators = list(operators_by_module().get(module, {}).values())
+    names = {operator.name for operator in operators}
+    names |= {f"{one.name} ({key})" for one in operators for key in _kernels_of(one, module)}
     names |= {module.rpartition(".")[2]}
     found: list[str] = []
     for head, line, rows in _tables():
@@ -123,9 +155,8 @@ def measured_rows(module: str) -> list[str]:
     return found
 
 
-def _kernels_of(name: str, module: str) -> list[str]:
+def _kernels_of(operator: Operator, module: str) -> list[str]:
     """The short names of an operator's kernels that a module has."""
-    operator = next(o for o in operators_by_module()[module].values() if o.name == name)
     return [key for key, place in operator.kernels.items() if place.startswith(f"{module}:")]
 
 
