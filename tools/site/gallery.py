@@ -128,10 +128,15 @@ def _measured_on_gpu(module: str) -> Iterator[str]:
 
 
 def board_rows(module: str) -> list[dict[str, Any]]:
-    """The rows of the last scoreboard about kernels of an example."""
+    """The rows of the last scoreboard about kernels of an example, or called like it."""
     keys = {operator.name: _kernels_of(operator, module) for operator in suite().operators}
-    own = [row for row in gpu_rows()["rows"] if keys.get(row["operator"])]
-    return [row for row in own if row["kernel"] in ("", *keys[row["operator"]])]
+    stem = module.rpartition(".")[2]
+    return [
+        row
+        for row in gpu_rows()["rows"]
+        if row["operator"].removesuffix("-bwd") == stem
+        or (keys.get(row["operator"]) and row["kernel"] in ("", *keys[row["operator"]]))
+    ]
 
 
 @cache
