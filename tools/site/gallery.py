@@ -66,13 +66,14 @@ def _page(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     module = module_of(path)
     calls = calls_of(module)[:MAX_KERNELS]
-    yield from (f"# {path.stem}", "", ast.get_docstring(ast.parse(text)) or "", "")
+    up = "../" * len(path.relative_to(FOLDER).parts)
+    yield from (f"# {path.stem}", "", f"[All examples]({up}gallery/index.md)", "")
+    yield from (ast.get_docstring(ast.parse(text)) or "", "")
     if "def main(" in text:
         yield from (f"Run it: `python -m {module}`", "")
     yield from _measured(module)
     drawn = [(call.kernel.name, _picture(call)) for call in calls]
     if any(picture for _, picture in drawn):
-        up = "../" * len(path.relative_to(FOLDER).parts)
         yield from ("## What programs touch", "")
         yield from (COLOURS.format(explorer=f"{up}guides/explorer.md"), "")
     for name, picture in drawn:
