@@ -265,7 +265,7 @@ OTHER_KEYS = {
     "num_ctas": "Helion's size of a cluster: taken, and without effect.",
     "occupancy": "Helion's wish for programs on a multiprocessor: taken, and without effect.",
     "stages": "Kernels of several launches: a list with one config for each.",
-    "structure": "Which form the kernel takes where there are several, such as `exchange`, in which "
+    "structure": "Which form the kernel takes where there are several, such as `exchange`, where "
     "programs share long rows: [tuning](../guides/tuning.md) names them.",
 }
 
