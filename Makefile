@@ -121,13 +121,7 @@ golden: $(READY_DEV)
 	git diff --stat -- tests/golden
 
 generated: $(READY_DEV)
-	$(PYTHON) -m tools.generate_ir_docs
-	$(PYTHON) -m tools.generate_loop_ir_docs
-	$(PYTHON) -m tools.draw_house
-	$(PYTHON) -m tools.draw_indexing
-	$(PYTHON) -m tools.site.drawings
-	$(PYTHON) -m tools.generate_language_docs
-	$(PYTHON) -m tools.wrong_uses
+	$(PYTHON) -m tools.generate
 
 # Into build/site/html; opens from a disk, search included.
 docs: generated $(READY_DOCS)

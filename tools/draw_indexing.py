@@ -97,5 +97,10 @@ def render() -> str:
     return "\n".join([head, f"<style>{style}</style>", *parts, "</svg>", ""])
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the file."""
     OUTPUT.write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

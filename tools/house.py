@@ -32,6 +32,7 @@ MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/cli/lost",
+    "tilesmith/cli/recording",
     "tilesmith/diagnostics/files",
     "tilesmith/diagnostics/rendering",
     "tilesmith/frontend/advice",

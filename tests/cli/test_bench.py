@@ -156,6 +156,23 @@ def test_a_list_says_what_cannot_run(runs):
     assert done.stdout.splitlines()[-1] == "    0  8  float64  (norm is not for torch.float64)"
 
 
+def test_a_list_as_json(runs, tmp_path):
+    arguments = ["--list", "--kernel", "gemm", "--only", "tilesmith", "--device", "cpu"]
+    (job, *_) = json.loads(run("bench", *arguments, "--json", "-").stdout)["jobs"]
+    assert job == {
+        "operator": "gemm", "input_id": 0, "input_label": "256", "dtype": "bfloat16",
+        "implementation": "tilesmith", "owner": "ours", "device": "cpu",
+    }  # fmt: skip
+    path = tmp_path / "jobs.json"
+    done = run("bench", *arguments, "--json", str(path))
+    assert done.stdout.startswith("gemm\n")
+    assert json.loads(path.read_text())["jobs"][0] == job
+    done = run("bench", *arguments, "--json", str(tmp_path / "nowhere" / "jobs.json"))
+    assert done.exit_code == 2
+    assert "cannot be written: No such file or directory" in done.stderr
+    assert not runs.options
+
+
 def test_a_list_of_what_would_run(runs):
     arguments = ["--kernel", "gemm", "--only", "tilesmith*", "--input-id", "1", "--device", "cpu"]
     done = run("bench", "--list", *arguments)

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import tilesmith
 from examples.softmax import softmax
 from tilesmith.cli.dispatch import command
-from tilesmith.cli.dispatch.command import recorded_calls, write_calls
 from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
 from tilesmith.cli.main import app
+from tilesmith.cli.recording.command import recorded_calls, write_calls
 from tilesmith.lab.workload.argument_text import parse_arguments
 
 RUN = CliRunner()
@@ -84,6 +84,31 @@ def test_kernels_of_one_name_have_files_of_their_own(tmp_path: Path):
     write_calls(calls, tmp_path)
     assert (tmp_path / "softmax.txt").read_text().startswith("randn(2, 5")
     assert (tmp_path / "softmax_2.txt").read_text().startswith("randn(3, 5")
+
+
+def test_what_was_recorded_as_json(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch\nfrom examples.softmax import softmax\n"
+        "for rows in (2, 3, 3): softmax(torch.randn(rows, 5))\n"
+        "softmax(torch.randn(4, 8)[:, :5])\nprint(sys.argv[1:])\n"
+    )
+    # What follows the script is the script's.
+    words = ["record", "--json", "-o", str(tmp_path), str(script), "--json"]
+    ended = RUN.invoke(app, words)
+    assert ended.exit_code == 0, ended.output
+    own, told = ended.stdout.splitlines()
+    assert own == "['--json']"
+    (file,) = json.loads(told)["files"]
+    assert file["file"] == str(tmp_path / "softmax.txt")
+    assert file["shapes"][:2] == [
+        {"arguments": "randn(3, 5, dtype=float32)", "calls": 2},
+        {"arguments": "randn(2, 5, dtype=float32)", "calls": 1},
+    ]
+    assert file["shapes"][2]["problem"].startswith("a tensor with strides (8, 1)")
+    script.write_text("")
+    assert json.loads(RUN.invoke(app, ["record", "--json", str(script)]).stdout) == {"files": []}
+    assert "no kernel was called" in RUN.invoke(app, ["record", str(script)]).stderr
 
 
 def test_a_string_may_hold_what_begins_comments(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Ctrl-C reaches the tests of the tuner, wherever they run; finals are short."""
+"""Ctrl-C reaches the tests of the tuner, wherever they run; finals are short, cores are theirs."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def interrupts_are_heard() -> Iterator[None]:
 def finals_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finals fill the seconds they may have, to tell apart what no test here tells apart."""
     monkeypatch.setattr("tilesmith.tune.tuner.MAX_FINALS_S", 0.3)
+
+
+@pytest.fixture(autouse=True)
+def machine_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a search stores does not depend on what else runs here."""
+    monkeypatch.setattr("tilesmith.tune.workspace.Workspace.disturbed", 0.0)

@@ -30,7 +30,7 @@ from tilesmith.lab.workload import capture
 from tilesmith.store.journal import Journal
 from tilesmith.store.outcome import Outcome
 from tilesmith.store.winners import Winner, Winners, read_text
-from tilesmith.tune import tuner
+from tilesmith.tune import tuner, workspace
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
 from tilesmith.tune.places import place
@@ -132,6 +132,8 @@ def _settle(spot: Spot, plan: Plan | None) -> None:
     tempfile.tempdir = None
     capture._MEMORY_DISK = spot.temporary  # type: ignore[attr-defined]
     tuner.MAX_FINALS_S = 0.05
+    # What is stored is looked at, whatever else runs here.
+    workspace.Workspace.disturbed = 0.0  # type: ignore[assignment]
     build_pool.SERVER = light_server.MODULE
     place.RUNNER_MODULE = spot.runner
     if spot.runner != light_runner.MODULE:

@@ -30,6 +30,9 @@ around eager's result in float64, or be eager's; integers must be equal.
 A cell has one mark for each element type, in this order: {dtypes}.
 
 {marks}
+A reason names the backends it holds for: {backends}.
+Subscripts (`__getitem__`, `load` and their likes) are not here: [subscripts](indexing.md) and
+their tests show them.
 """
 _MARKS = """\
 | mark | meaning |
@@ -46,9 +49,10 @@ _MARKS = """\
 def render(results: Results) -> str:
     """The whole page."""
     dtypes = ", ".join(dtype_name(dtype) for dtype in DTYPES)
+    backends = "; ".join(f"{name}: {_BACKEND_TITLES[name]}" for name in results.backends())
     return "\n".join(
         [
-            _INTRODUCTION.format(dtypes=dtypes, marks=_MARKS),
+            _INTRODUCTION.format(dtypes=dtypes, marks=_MARKS, backends=backends),
             "## In numbers\n",
             *_summary_table(results),
             "\n## Functions\n",
@@ -111,10 +115,10 @@ def _summary_table(results: Results) -> list[str]:
 def _function_table(results: Results) -> list[str]:
     backends = results.backends()
     lines = [
-        f"| function | {' | '.join(backends)} |",
+        f"| function | {' | '.join(map(_BACKEND_TITLES.__getitem__, backends))} |",
         "|---" * (len(backends) + 1) + "|",
     ]
-    for name, row in sorted(results.marks.items()):
+    for name, row in sorted((name, row) for name, row in results.marks.items() if row):
         cells = ["".join(_SHOWN[mark] for mark in row.get(b, "")) or " " for b in backends]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return lines

@@ -29,7 +29,8 @@ GENERATED = {
 
 def all_files() -> dict[str, str]:
     """Every file of the site before it is built, by its place."""
-    files = {**pages.staged_pages(), **gallery.gallery_pages()}
+    # Gallery first: it forks.
+    files = {**gallery.gallery_pages(), **pages.staged_pages()}
     files |= {place: make() for place, make in GENERATED.items()}
     for picture in DOCS.glob("*.svg"):
         files[f"pictures/{picture.name}"] = picture.read_text(encoding="utf-8")

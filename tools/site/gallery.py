@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import ast
 import json
+import multiprocessing
+import os
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from benchmarks.suites import suite
+from tilesmith.bench.case import Operator
 from tilesmith.diagnostics.catalogue import BaseError
 from tilesmith.explore.collect import tiles_of
 from tilesmith.explore.still import Moment, tiles_svg
 from tilesmith.puzzles.touches import small_config
+from tools.site.board import gpu_rows
 from tools.site.cases import FOLDER, Call, calls_of, example_files, module_of
 from tools.site.measure import OUTPUT as CPU_TIMES
 from tools.site.measure import operators_by_module
@@ -36,24 +43,37 @@ COLOURS = (
 def gallery_pages() -> dict[str, str]:
     """All pages, and the list of them."""
     index = rewritten((DOCS / "gallery.md").read_text(encoding="utf-8"), "docs/gallery.md")
-    pages = {"gallery/index.md": index}
-    for path in example_files():
-        place = path.relative_to(FOLDER).with_suffix(".md").as_posix()
-        pages[f"gallery/{place}"] = "\n".join(_page(path))
-    return pages
+    paths = example_files()
+    places = [path.relative_to(FOLDER).with_suffix(".md").as_posix() for path in paths]
+    texts = _texts(paths)
+    return {"gallery/index.md": index} | {f"gallery/{p}": text for p, text in zip(places, texts)}
+
+
+def _texts(paths: list[Path]) -> list[str]:
+    """The text of each page: kernels are compiled on all cores."""
+    # Forks inherit what is imported. Torch may have no threads by then, which they would wait for.
+    torch.set_num_threads(1)
+    forks = multiprocessing.get_context("fork")
+    with forks.Pool(os.cpu_count()) as pool:
+        return pool.map(_text, paths, chunksize=1)
+
+
+def _text(path: Path) -> str:
+    return "\n".join(_page(path))
 
 
 def _page(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
     module = module_of(path)
     calls = calls_of(module)[:MAX_KERNELS]
-    yield from (f"# {path.stem}", "", ast.get_docstring(ast.parse(text)) or "", "")
+    up = "../" * len(path.relative_to(FOLDER).parts)
+    yield from (f"# {path.stem}", "", f"[All examples]({up}gallery/index.md)", "")
+    yield from (ast.get_docstring(ast.parse(text)) or "", "")
     if "def main(" in text:
         yield from (f"Run it: `python -m {module}`", "")
     yield from _measured(module)
     drawn = [(call.kernel.name, _picture(call)) for call in calls]
     if any(picture for _, picture in drawn):
-        up = "../" * len(path.relative_to(FOLDER).parts)
         yield from ("## What programs touch", "")
         yield from (COLOURS.format(explorer=f"{up}guides/explorer.md"), "")
     for name, picture in drawn:
@@ -66,9 +86,7 @@ def _page(path: Path) -> Iterator[str]:
 
 def _measured(module: str) -> Iterator[str]:
     """Rows of the H200, and those of a CPU."""
-    rows = measured_rows(module)
-    if rows:
-        yield from ("## Measured on an H200", "", *rows, "")
+    yield from _measured_on_gpu(module)
     times = json.loads(CPU_TIMES.read_text(encoding="utf-8"))
     own = times["rows"].get(module, [])
     if not own:
@@ -87,6 +105,41 @@ def _measured(module: str) -> Iterator[str]:
     yield ""
 
 
+def _measured_on_gpu(module: str) -> Iterator[str]:
+    """Rows of the last scoreboard, or else those of docs/measured.md."""
+    rows, times = board_rows(module), gpu_rows()
+    if not rows:
+        older = measured_rows(module)
+        yield from ("## Measured on an H200", "", *older, "") if older else ()
+        return
+    versions = ", ".join(dict.fromkeys(f"torch {row['torch']}, {row['date']}" for row in rows))
+    yield from (f"## Measured on an {times['device'].removeprefix('NVIDIA ')}", "")
+    yield f"{times['device']}, {versions}; default configs, medians of device time with a cold L2"
+    yield "cache. Others are eager, torch.compile, torch's attention kernels and Triton by hand."
+    yield ""
+    yield "| operator | input | ours, ms | fastest other | its ms | times as fast |"
+    yield "|---|---|---:|---|---:|---:|"
+    for row in rows:
+        name = f"{row['operator']} ({row['kernel']})" if row["kernel"] else row["operator"]
+        yield (
+            f"| {name} | {row['input']} | {row['ours_ms']:.4g} | {row['rival']} | "
+            f"{row['rival_ms']:.4g} | {row['ratio']:.2f} |"
+        )
+    yield ""
+
+
+def board_rows(module: str) -> list[dict[str, Any]]:
+    """The rows of the last scoreboard about kernels of an example, or called like it."""
+    keys = {operator.name: _kernels_of(operator, module) for operator in suite().operators}
+    stem = module.rpartition(".")[2]
+    return [
+        row
+        for row in gpu_rows()["rows"]
+        if row["operator"].removesuffix("-bwd") == stem
+        or (keys.get(row["operator"]) and row["kernel"] in ("", *keys[row["operator"]]))
+    ]
+
+
 @cache
 def _tables() -> list[tuple[str, str, list[str]]]:
     """Tables of docs/measured.md: the header, the line below it, and the rows."""
@@ -97,8 +150,9 @@ def _tables() -> list[tuple[str, str, list[str]]]:
 
 def measured_rows(module: str) -> list[str]:
     """The rows of docs/measured.md about operators that run the kernels of an example."""
-    names = {operator.name for operator in operators_by_module().get(module, {}).values()}
-    names |= {f"{name} ({kernel})" for name in names for kernel in _kernels_of(name, module)}
+    operators = list(operators_by_module().get(module, {}).values())
+    names = {operator.name for operator in operators}
+    names |= {f"{one.name} ({key})" for one in operators for key in _kernels_of(one, module)}
     names |= {module.rpartition(".")[2]}
     found: list[str] = []
     for head, line, rows in _tables():
@@ -107,16 +161,15 @@ def measured_rows(module: str) -> list[str]:
     return found
 
 
-def _kernels_of(name: str, module: str) -> list[str]:
+def _kernels_of(operator: Operator, module: str) -> list[str]:
     """The short names of an operator's kernels that a module has."""
-    operator = next(o for o in operators_by_module()[module].values() if o.name == name)
     return [key for key, place in operator.kernels.items() if place.startswith(f"{module}:")]
 
 
 def _picture(call: Call) -> str:
     """What programs touch; "" where a run or its picture says little."""
     try:
-        bound = call.kernel.bind(call.args)
+        bound = call.kernel.bind(call.args, target=CPU_TARGET)
         tiles = tiles_of(bound, small_config(bound, PICTURED_BLOCK))
     except PROBLEMS:
         return ""  # a kernel that needs more than an interpreter has none

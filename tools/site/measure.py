@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ class Timed(NamedTuple):
     eager: Callable[..., Any] | None = None
 
 
+@cache
 def operators_by_module() -> dict[str, dict[str, Operator]]:
     """Operators of the benchmarks by module and kernel."""
     found: dict[str, dict[str, Operator]] = {}

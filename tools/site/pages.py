@@ -57,6 +57,11 @@ GENERATED = frozenset(
 """Pages that only the site has; pages of docs/ link to them as if they stood there."""
 
 
+DECISIONS = """\
+Why things are as they are, in the order in which that was decided. Each page says what the question
+was, what was chosen, what it costs, and often when to look at it again."""
+
+
 def site_path(path: str) -> str | None:
     """Where the site has a file of the repository, given from the root; None: nowhere."""
     if path in TOP_PAGES:
@@ -126,7 +131,7 @@ def staged_pages() -> dict[str, str]:
             found[place] = rewritten((ROOT / name).read_text(encoding="utf-8"), name)
     decisions = sorted((DOCS / "decisions").glob("*.md"))
     lines = [f"- [{_title(path)}]({path.name})" for path in decisions]
-    found["how/decisions/index.md"] = "\n".join(["# Decisions", "", *lines, ""])
+    found["how/decisions/index.md"] = "\n".join(["# Decisions", "", DECISIONS, "", *lines, ""])
     return found
 
 

@@ -260,6 +260,16 @@ KEY_NOTES = {
 }
 
 
+OTHER_KEYS = {
+    "advanced_controls_file": "A file for Helion's assembler controls: taken, and without effect.",
+    "num_ctas": "Helion's size of a cluster: taken, and without effect.",
+    "occupancy": "Helion's wish for programs on a multiprocessor: taken, and without effect.",
+    "stages": "Kernels of several launches: a list with one config for each.",
+    "structure": "Which form the kernel takes where there are several, such as `exchange`, where "
+    "programs share long rows: [tuning](../guides/tuning.md) names them.",
+}
+
+
 def keys_page() -> str:
     """Every key of a Config."""
     kinds = ConfigKeywords.__annotations__
@@ -285,11 +295,9 @@ def keys_page() -> str:
         where = f"`{text_of(key.name)}` on {KEY_EXAMPLES[key.name].target}"
         lines.append(f"| `{key.name}` | {default} | {KEY_NOTES[key.name]} | {where} |")
     others = sorted(set(kinds) - {key.name for key in KEYS} - {key.singular for key in KEYS})
-    lines += [
-        "",
-        f"Also: {', '.join(f'`{name}`' for name in others)}, and tunables that a kernel registers.",
-        "",
-    ]
+    lines += ["", "Keys of some kernels only:", "", "| key | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {OTHER_KEYS[name]} |" for name in others]
+    lines += ["", "A tunable that a kernel registers is a key of its own name.", ""]
     return "\n".join(lines)
 
 

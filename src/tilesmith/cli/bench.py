@@ -6,7 +6,7 @@ Standard output has the results alone; what happens meanwhile goes to standard e
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
@@ -31,6 +31,7 @@ from tilesmith.bench.summary import print_summary, row_line
 from tilesmith.bench.tables import choose_rows, csv_text, json_text
 from tilesmith.cli.flags import make_command_adder, options_of
 from tilesmith.cli.json_option.launch_costs import show_launch_costs
+from tilesmith.cli.json_option.plan import show_plan
 from tilesmith.cli.json_option.words import HELP, STDOUT
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
@@ -98,8 +99,7 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
             results = replace(results, rows=choose_rows(results.rows, options))
         elif flags.is_list:
             jobs = board_jobs(options, with_tuned) if flags.scoreboard else _plan(options)
-            is_told = is_shown(partial(typer.echo, "\n".join(list_lines(jobs))))
-            return 0 if is_told else HARNESS_FAILED
+            return show_plan(jobs, flags.json)
         else:
             results = _run(flags, options)
     except PlanError as error:
@@ -120,19 +120,6 @@ def _report(flags: BenchFlags, options: Options, results: Results) -> int:
     finally:
         _write(flags, results, options.path)
     return exit_code(results.rows) if has_printed else HARNESS_FAILED
-
-
-def list_lines(jobs: Sequence[Job]) -> Iterator[str]:
-    """Operators with the inputs and implementations that would run; what cannot says why."""
-    for name in dict.fromkeys(job.operator for job in jobs):
-        mine = [job for job in jobs if job.operator == name]
-        yield name
-        names = dict.fromkeys(job.implementation.name for job in mine)
-        yield f"  implementations: {', '.join(names)}"
-        inputs = {(job.input_id, job.input_label, job.dtype): job for job in mine}
-        for (position, label, dtype), job in inputs.items():
-            why = f"  ({job.problem})" if job.problem else ""
-            yield f"  {position:>3}  {label}  {dtype}{why}"
 
 
 def exit_code(rows: Sequence[Row]) -> int:

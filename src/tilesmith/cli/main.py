@@ -20,7 +20,7 @@ COMMANDS = {
     "run": ("run_script", "Run a script, also one written for Helion."),
     "tune": ("fleet.command", "Find the fastest config of a kernel for given arguments."),
     "dispatch": ("dispatch.command", "Search a few configs for many shapes."),
-    "record": ("dispatch.command", "Run a script, and write what its kernels are called with."),
+    "record": ("recording.command", "Run a script, and write what its kernels are called with."),
     "facts": (
         "explain.command",
         "What a kernel multiplies, reduces and moves, in its own names.",

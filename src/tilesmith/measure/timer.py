@@ -82,7 +82,7 @@ def time_on_cpu(
     timed = {name: _HostWork(work, conditions.prepare.get(name)) for name, work in works.items()}
     for work in timed.values():
         work.measure(warmup)
-    tries = 1 if conditions.meter is None else METERED_TRIES
+    tries = METERED_TRIES if conditions.spare_s else 1
     for work in timed.values():
         work.choose_calls(min_sample_ms, tries)
     return _time_on_host(timed, repeats, conditions, _Limit(start, conditions.time_limit_s))

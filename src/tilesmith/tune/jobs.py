@@ -132,7 +132,7 @@ class TimeReply:
 
     samples_ms: tuple[tuple[float, ...], ...]
     is_disturbed: bool = False
-    """Whether others had the cores meanwhile; of a GPU's times nobody can tell."""
+    """Whether others had the cores in half of a program's samples; on GPUs nobody can tell."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilesmith.store.outcome import Outcome, Verdict
 
 UNSTEADY = 0.3
 """Times that differ by more from their own repetition, or are disturbed more often, say little."""
-ALL_DISTURBED = 0.9
+MOST_DISTURBED = 0.9
 """Of the measurements: hardly one of them was left alone."""
 MAX_LINES = 4
 """Of one example's message."""
@@ -146,8 +146,9 @@ class TuneResult:
 
     @property
     def is_meaningless(self) -> bool:
-        """Whether no time was taken on a quiet machine, and they differ by more than their size."""
-        return self.disturbed >= ALL_DISTURBED and self.spread > 1.0
+        """Whether all times are those of a busy machine, or most and wide apart: none is kept."""
+        is_wide = self.spread > 1.0
+        return self.disturbed >= (MOST_DISTURBED if is_wide else 1.0)
 
     @property
     def doubt(self) -> str:

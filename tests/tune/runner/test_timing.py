@@ -41,11 +41,22 @@ def test_samples_come_in_the_order_of_the_keys():
     assert min(slow, again) >= 60.0
 
 
-@pytest.mark.parametrize(("waited_s", "expected"), [(0.0, False), (60.0, True)])
-def test_who_waited_for_a_core_was_disturbed(waited_s, expected, monkeypatch):
-    readings = [Reading(0.0, 0.0, {"main": 1.0}), Reading(100.0, 40.0, {"main": 1.0 + waited_s})]
+@pytest.mark.parametrize(
+    ("waits_s", "expected"),
+    [
+        ((0.0, 0.0, 0.0), False),
+        # The median is still a time of the program's own.
+        ((60.0, 0.0, 0.0), False),
+        ((60.0, 0.0, 60.0), True),
+        ((60.0, 60.0, 60.0), True),
+    ],
+)
+def test_a_measurement_is_disturbed_if_half_of_its_samples_waited(waits_s, expected, monkeypatch):
+    before = Reading(0.0, 0.0, {"main": 1.0})
+    after = [Reading(100.0, 40.0, {"main": 1.0 + waited}) for waited in waits_s]
+    readings = [reading for last in after for reading in (before, last)]
     monkeypatch.setattr(timing, "read_meter", lambda: readings.pop(0))
-    reply = time_works([timed(0.001)], TimeJob(("a",), repeats=2), HERE)
+    reply = time_works([timed(0.001)], TimeJob(("a",), repeats=len(waits_s)), HERE)
     assert reply.is_disturbed is expected
     assert not readings
 

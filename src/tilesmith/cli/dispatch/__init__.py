@@ -1,1 +1,1 @@
-"""``tilesmith dispatch`` and ``tilesmith record``: configs for many shapes."""
+"""``tilesmith dispatch``: configs for many shapes."""

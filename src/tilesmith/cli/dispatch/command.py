@@ -1,28 +1,20 @@
-"""``tilesmith dispatch``: a few configs for many shapes; ``tilesmith record``: which there are."""
+"""``tilesmith dispatch``: a few configs for many shapes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
+from tilesmith.cli.dispatch.shapes_file import flags_of_lines
 from tilesmith.cli.flags import KernelFlags, make_command_adder
-from tilesmith.cli.output import UsageError, require_folder, show, tell
-from tilesmith.cli.run_script import SETTINGS, run_script
+from tilesmith.cli.output import UsageError, require_folder, show
 from tilesmith.disk.writing import replace_file
 from tilesmith.dispatch.tuning import Goal, tune_shapes
-from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.reports import json_line
 from tilesmith.tune.autotune import Autotuner
-
-Calls = dict[Kernel, Counter[str]]
-"""For each kernel its arguments as lines, and how often they came."""
 
 
 @dataclass(frozen=True)
@@ -58,60 +50,4 @@ def dispatch(flags: DispatchFlags) -> int:
     return 0
 
 
-@contextmanager
-def recorded_calls() -> Iterator[Calls]:
-    """Notes what kernels are called with, in this process, but for calls inside compiled graphs."""
-    calls: Calls = {}
-    original = Kernel.__call__
-
-    def call(self: Kernel[..., Any], *args: Any, **keywords: Any) -> Any:
-        values = self.normalize_args(*args, **keywords)
-        try:
-            line = line_of(values)
-        except ValueError as error:
-            line = f"# {error}"
-        calls.setdefault(self, Counter())[line] += 1
-        return original(self, *args, **keywords)
-
-    Kernel.__call__ = call  # type: ignore[method-assign]
-    try:
-        yield calls
-    finally:
-        Kernel.__call__ = original  # type: ignore[method-assign]
-
-
-def record(
-    script: Annotated[Path, typer.Argument(help="a Python file", exists=True, dir_okay=False)],
-    arguments: Annotated[list[str] | None, typer.Argument(help="what the script is given")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="folder for the files")] = Path(),
-) -> None:
-    """Run a script, and write what its kernels are called with. Each kernel gets a file."""
-    with recorded_calls() as calls:
-        try:
-            run_script(script, arguments or [])
-        finally:
-            # What a script has called before it failed, or left by sys.exit, is worth keeping.
-            write_calls(calls, output)
-
-
-def write_calls(calls: Calls, folder: Path) -> None:
-    """One file for each kernel, the most frequent arguments first."""
-    if not calls:
-        tell("no kernel was called: nothing to write")
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    met = Counter[str]()
-    for kernel, lines in calls.items():
-        met[kernel.name] += 1
-        # Kernels of two modules, or of a function that makes some, may share a name.
-        number = f"_{met[kernel.name]}" if met[kernel.name] > 1 else ""
-        path = folder / f"{kernel.name}{number}.txt"
-        text = [f"{line}  # {n} call{'s' * (n > 1)}" for line, n in lines.most_common()]
-        path.write_text("\n".join(text) + "\n", encoding="utf-8")
-        typer.echo(f"{path}: {len(lines)} shapes, {sum(lines.values())} calls", err=True)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Make both commands known."""
-    make_command_adder(dispatch=dispatch)(app)
-    app.command(context_settings=SETTINGS)(record)
+add_to = make_command_adder(dispatch=dispatch)

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from tilesmith.bench.timing import launch_costs, print_launch_costs
-from tilesmith.cli.json_option.words import STDOUT
-from tilesmith.cli.output import UsageError, show
+from tilesmith.cli.json_option.words import STDOUT, write_json
+from tilesmith.cli.output import show
 from tilesmith.lab.reports import json_line
 
 
@@ -21,9 +21,5 @@ def show_launch_costs(device: str, place: Path | None) -> int:
         show(text)
         return 0
     print_launch_costs(Console(), costs)
-    if place is not None:
-        try:
-            place.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{place} cannot be written: {error.strerror}") from None
+    write_json(text, place)
     return 0

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tilesmith.cli.output import UsageError
+
 OPTION = "--json"
 STDOUT = Path("-")
 HELP = "as JSON, instead of text; with a FILE beside the text"
@@ -28,3 +30,13 @@ def with_place(words: Sequence[str]) -> list[str]:
         if word == OPTION and not is_file:
             placed.append(str(STDOUT))
     return placed
+
+
+def write_json(text: str, place: Path | None) -> None:
+    """Write the file that ``--json`` names, if it names one."""
+    if place in (None, STDOUT):
+        return
+    try:
+        place.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror}") from None

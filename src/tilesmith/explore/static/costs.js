@@ -35,7 +35,7 @@ function resources(view, index) {
   const name = viewName(index);
   const facts = [`${digits(predicted.waves)} wave${predicted.waves === 1 ? "" : "s"} of programs`];
   if (use.register_limit) facts.push(`${digits(predicted.occupancy)} at a time on a multiprocessor`);
-  const table = rows.length ? el("table", { class: "facts" }, el("tr", {}, ["", "expected", "as built", "limit"].map((text) => el("th", {}, text))),
+  const table = rows.length ? el("table", { class: "facts" }, el("tr", {}, ["", "expected", "as built", "limit"].map((text, i) => el("th", { class: i ? "number" : "" }, text))),
     rows.map((row) => el("tr", {}, row.map((text, i) => el("td", { class: i ? "number" : "" }, String(text)))))) : "";
   return el("div", {}, name ? el("h3", {}, `Config ${name}`) : "", el("p", {}, `${facts.join(", ")}.`),
     built.notes.map((text) => el("p", { class: "soft" }, text)), el("div", { class: "wide" }, table));
@@ -94,7 +94,8 @@ function alternativesSection() {
 function nearest(view, index) {
   const now = view.costs.predicted.total_ms;
   const rows = view.costs.neighbours.map((item) => {
-    const change = item.ms == null ? "" : `${item.ms >= now ? "+" : "−"}${percent(Math.abs(item.ms / now - 1))}`;
+    const share = item.ms == null ? 0 : item.ms / now - 1;
+    const change = item.ms == null ? "" : Math.abs(share) < 0.005 ? "same" : `${share > 0 ? "+" : "−"}${percent(Math.abs(share))}`;
     return el("tr", { "data-ms": item.ms ?? 1e99 },
       el("td", {}, el("code", {}, item.key)), el("td", { class: "value" }, el("code", {}, `${item.from} → ${item.to}`)),
       el("td", { class: "number" }, item.ms == null ? "-" : msText(item.ms)),

@@ -23,7 +23,7 @@ const page = el("main", {});
 function show(number) {
   data = launches[number];
   page.replaceChildren(header(), codeSection(), tilesSection(), costsSection(), alternativesSection(),
-    section("facts", "Facts", el("pre", {}, data.facts)));
+    section("facts", "Facts", el("pre", { class: "facts" }, data.facts)));
 }
 
 document.body.append(page);

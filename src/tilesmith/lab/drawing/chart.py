@@ -246,16 +246,16 @@ def _bar(bar: Bar, y: float, left: float, scale: Scale, styles: Mapping[str, str
     value = bar.factor or 1.0
     start, end = sorted((_across(scale, left, 1.0), _across(scale, left, value)))
     style = styles[bar.name] if bar.factor is not None else "failure"
+    told = escape(f"{bar.name}: {bar.text}")
     drawn = (
-        f'<g class="bars {style}"><title>{escape(f"{bar.name}: {bar.text}")}</title>'
+        f'<g class="bars {style}"><title>{told}</title>'
         f'<rect x="{start:.1f}" y="{y + 1.5:.1f}" width="{max(1.0, end - start):.1f}" '
         f'height="{BAR - 3}"/>'
     )
-    words = "words" if bar.factor is not None else "words failure"
-    return (
-        f'{drawn}<text class="{words}" x="{end + 6:.1f}" y="{y + BAR - 4.5:.1f}">'
-        f"{escape(bar.text)}</text></g>"
-    )
+    # What has no bar has no colour of the legend: its words say whose they are.
+    words, text = ("words", escape(bar.text)) if bar.factor else ("words failure", told)
+    place = f'x="{end + 6:.1f}" y="{y + BAR - 4.5:.1f}"'
+    return f'{drawn}<text class="{words}" {place}>{text}</text></g>'
 
 
 def _axis(scale: Scale, left: float, bottom: float, label: str) -> list[str]:

@@ -147,7 +147,7 @@ def best_text(result: TuneResult, final: Final | None, default: Config | None) -
         times = [standing.median_ms for standing in final.ties] if final else [1.0]
         within = percent_text(max(result.noise, max(times) / min(times) - 1))
         parts.append(f"tied with {counted(result.ties, 'other')} within {within}")
-    if result.roofline_ms:
+    if result.roofline_ms and not result.is_unsteady:
         parts.append(roofline_text(result.roofline_ms, result.ms))
     default_ms = time_in_finals(default, final) or result.default_ms
     if result.config == default:

@@ -157,7 +157,7 @@ def _best_cells(place: int, timed: Timed, resources: Sequence[str], history: His
     code = _code(history, outcome.config) if place <= NUM_CODES else ""
     parts = [pages.pre(text) for text in (repr(outcome.config), code) if text]
     shown = pages.unfold(config_text(outcome.config), *parts)
-    return [*cells, pages.cell(origin), f'<td class="config code">{shown}</td>']
+    return [*cells, pages.cell(origin, "origin"), f'<td class="config code">{shown}</td>']
 
 
 def _code(history: History, config: Config) -> str:
@@ -207,7 +207,8 @@ def _winner(history: History) -> str:
         cells = [pages.code_cell("-" if value is None else repr(value)) for value in values]
         style = "changed" if name in changed else ""
         rows.append(pages.row([pages.code_cell(name), *cells], style))
-    words = f"{counted(len(changed), 'key')} differ from the default."
+    verb = "differs" if len(changed) == 1 else "differ"
+    words = f"{counted(len(changed), 'key')} {verb} from the default."
     if not changed:
         words = "The winner is the default config."
     if default is None:

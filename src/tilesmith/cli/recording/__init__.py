@@ -1,0 +1,1 @@
+"""``tilesmith record``: what the kernels of a script are called with."""

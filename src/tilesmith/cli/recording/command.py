@@ -1,0 +1,97 @@
+"""``tilesmith record``: runs a script, and writes what its kernels are called with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilesmith.cli.dispatch.shapes_file import line_of
+from tilesmith.cli.output import show, tell
+from tilesmith.cli.run_script import SETTINGS, run_script
+from tilesmith.jit.kernel import Kernel
+from tilesmith.lab.reports import json_line
+
+Calls = dict[Kernel, Counter[str]]
+"""For each kernel its arguments as lines, and how often they came."""
+NOTHING = "no kernel was called: nothing to write"
+
+
+@contextmanager
+def recorded_calls() -> Iterator[Calls]:
+    """Notes what kernels are called with, in this process, but for calls inside compiled graphs."""
+    calls: Calls = {}
+    original = Kernel.__call__
+
+    def call(self: Kernel[..., Any], *args: Any, **keywords: Any) -> Any:
+        values = self.normalize_args(*args, **keywords)
+        try:
+            line = line_of(values)
+        except ValueError as error:
+            line = f"# {error}"
+        calls.setdefault(self, Counter())[line] += 1
+        return original(self, *args, **keywords)
+
+    Kernel.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield calls
+    finally:
+        Kernel.__call__ = original  # type: ignore[method-assign]
+
+
+def record(
+    script: Annotated[Path, typer.Argument(help="a Python file", exists=True, dir_okay=False)],
+    arguments: Annotated[list[str] | None, typer.Argument(help="what the script is given")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="folder for the files")] = Path(),
+    is_json: Annotated[bool, typer.Option("--json", help="say as JSON what was written")] = False,
+) -> None:
+    """Run a script, and write what its kernels are called with. Each kernel gets a file."""
+    with recorded_calls() as calls:
+        try:
+            run_script(script, arguments or [])
+        finally:
+            # What a script has called before it failed, or left by sys.exit, is worth keeping.
+            written = write_calls(calls, output)
+            if is_json:
+                show(json_line({"files": [file_record(*item) for item in written.items()]}))
+            else:
+                tell("\n".join(map(file_text, written, written.values())) or NOTHING)
+
+
+def write_calls(calls: Calls, folder: Path) -> dict[Path, Counter[str]]:
+    """One file for each kernel, the most frequent arguments first; what was written."""
+    written: dict[Path, Counter[str]] = {}
+    met = Counter[str]()
+    for kernel, lines in calls.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        met[kernel.name] += 1
+        # Kernels of two modules, or of a function that makes some, may share a name.
+        number = f"_{met[kernel.name]}" if met[kernel.name] > 1 else ""
+        path = folder / f"{kernel.name}{number}.txt"
+        text = [f"{line}  # {n} call{'s' * (n > 1)}" for line, n in lines.most_common()]
+        path.write_text("\n".join(text) + "\n", encoding="utf-8")
+        written[path] = lines
+    return written
+
+
+def file_text(path: Path, lines: Counter[str]) -> str:
+    """A file in one line."""
+    return f"{path}: {len(lines)} shapes, {sum(lines.values())} calls"
+
+
+def file_record(path: Path, lines: Counter[str]) -> dict[str, Any]:
+    """A file with the arguments in it; of those that no line can hold, why."""
+    calls = [
+        {"problem" if line.startswith("# ") else "arguments": line.removeprefix("# "), "calls": n}
+        for line, n in lines.most_common()
+    ]
+    return {"file": str(path), "shapes": calls}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make the command known."""
+    app.command(context_settings=SETTINGS)(record)
