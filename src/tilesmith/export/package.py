@@ -28,6 +28,7 @@ from tilesmith.compiler.module_source import (
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import cannot
 from tilesmith.export.codes import (
+    CHECKS,
     LAUNCHER,
     SOURCE_VALUES,
     Code,
@@ -46,7 +47,7 @@ from tilesmith.targets import Target
 from tilesmith.version import __version__
 
 _LAUNCHER_FILE = Path(__file__).with_name("launcher.py")
-_SIBLINGS = ("_cpu.py", "_from_source.py")
+_SIBLINGS = ("_cpu.py", "_gpu.py", "_from_source.py")
 
 
 class HostText(NamedTuple):
@@ -286,7 +287,7 @@ def _module_text(kernel: Kernel[..., Any], points: _Points) -> str:
         f'"""{_about(kernel)}"""\n\n{head}',
         *([host.constants] if host.constants else []),
         *functions.values(),
-        *(code.reader for code in codes),
+        *(code.reader.text(point.told_by) for point in points.listed for code in point.codes),
         *(_load_text(point) for point in points.listed),
         host.function,
     ]
@@ -298,7 +299,9 @@ def _load_text(point: LaunchPoint) -> str:
     if not point.codes:
         problem = "not reached with the arguments that this package was made for"
         return f"def {point.name}(*_):\n    raise NotImplementedError({problem!r})"
-    readers = ", ".join(f"{code.name!r}: _{code.name}" for code in point.codes)
+    readers = ", ".join(
+        f"{code.name!r}: (_{code.name}{CHECKS}, _{code.name})" for code in point.codes
+    )
     names = [code.name for code in point.codes if not code.is_native]
     values = ", ".join(f"{name!r}: _{name}{SOURCE_VALUES}" for name in names)
     listed, told = ", ".join(point.captured), [f"{name}.shape" for name in point.told_by]
