@@ -6,15 +6,17 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
-from tilesmith.cli.flags import KernelFlags, make_command_adder
-from tilesmith.cli.output import UsageError, require_folder, show, tell
+from tilesmith.cli.flags import USAGE_ERROR, KernelFlags, make_command_adder
+from tilesmith.cli.output import UsageError, make_folder, require_folder, show, tell
 from tilesmith.cli.run_script import SETTINGS, run_script
+from tilesmith.diagnostics.wording import counted
 from tilesmith.disk.writing import replace_file
 from tilesmith.dispatch.tuning import Goal, tune_shapes
 from tilesmith.jit.kernel import Kernel
@@ -86,6 +88,11 @@ def record(
     output: Annotated[Path, typer.Option("--output", "-o", help="folder for the files")] = Path(),
 ) -> None:
     """Run a script, and write what its kernels are called with. Each kernel gets a file."""
+    try:
+        make_folder(output)
+    except UsageError as error:
+        tell(f"error: {error}")
+        raise typer.Exit(USAGE_ERROR) from None
     with recorded_calls() as calls:
         try:
             run_script(script, arguments or [])
@@ -99,16 +106,22 @@ def write_calls(calls: Calls, folder: Path) -> None:
     if not calls:
         tell("no kernel was called: nothing to write")
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    met = Counter[str]()
+    names = {kernel.name for kernel in calls}
+    taken = set[str]()
     for kernel, lines in calls.items():
-        met[kernel.name] += 1
         # Kernels of two modules, or of a function that makes some, may share a name.
-        number = f"_{met[kernel.name]}" if met[kernel.name] > 1 else ""
-        path = folder / f"{kernel.name}{number}.txt"
-        text = [f"{line}  # {n} call{'s' * (n > 1)}" for line, n in lines.most_common()]
-        path.write_text("\n".join(text) + "\n", encoding="utf-8")
-        typer.echo(f"{path}: {len(lines)} shapes, {sum(lines.values())} calls", err=True)
+        numbered = (f"{kernel.name}_{number}" for number in count(2))
+        free = (name for name in numbered if name not in taken | names)
+        name = kernel.name if kernel.name not in taken else next(free)
+        taken.add(name)
+        path = folder / f"{name}.txt"
+        text = "".join(f"{line}  # {counted(n, 'call')}\n" for line, n in lines.most_common())
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            tell(f"{path} cannot be written: {error.strerror}; what it would hold:\n{text}")
+        else:
+            tell(f"{path}: {counted(len(lines), 'shape')}, {counted(lines.total(), 'call')}")
 
 
 def add_to(app: typer.Typer) -> None:
