@@ -505,3 +505,17 @@ def test_packages_are_the_same_bytes_twice(made: Path, tmp_path: Path) -> None:
 
 def test_package_errors_are_runtime_errors() -> None:
     assert issubclass(PackageError, RuntimeError)
+
+
+@pytest.mark.parametrize("given", [5, None, [1.0], "text", X.numpy()], ids=repr)
+def test_what_is_no_tensor_is_refused_by_name(made: Path, given: Any) -> None:
+    with pytest.raises(TypeError, match="softmax: this package was made for a tensor as x, and"):
+        load(made)(given)
+
+
+def test_errors_of_host_code_stay_what_they_are(tmp_path: Path) -> None:
+    folder = export_package(shifted, [(X, 3, 2.0)], tmp_path / "shifted_package")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'factor'"):
+        load(folder)(X, 3)
+    with pytest.raises(TypeError, match=r"made for a tensor as x, and was given 4 of type int"):
+        load(folder)(4, 3, 2.0)

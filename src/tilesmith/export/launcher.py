@@ -46,6 +46,16 @@ def manifest_hash(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
+def refuse_others(kernel: str, error: Exception, **tensors: Any) -> None:
+    """Raise TypeError if one of the arguments that were tensors is none: that caused the error."""
+    for name, value in tensors.items():
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(
+                f"{kernel}: this package was made for a tensor as {name}, and was given "
+                f"{value!r:.60} of type {type(value).__name__}"
+            ) from error
+
+
 @lru_cache(maxsize=1)
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a package; raises if it, or a file that it lists, is not as it was made."""

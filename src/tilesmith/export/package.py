@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import torch
+
 from tilesmith.compiler.module_source import (
     folded_host,
     free_names,
@@ -48,6 +50,15 @@ from tilesmith.version import __version__
 
 _LAUNCHER_FILE = Path(__file__).with_name("launcher.py")
 _SIBLINGS = ("_cpu.py", "_gpu.py", "_from_source.py")
+
+
+_REFUSING = """
+try:
+    pass
+except (AttributeError, TypeError) as _error:
+    {}
+    raise
+"""
 
 
 class HostText(NamedTuple):
@@ -154,11 +165,33 @@ class _Points:
             LaunchPoint(name, part.definition.split.captured) for name, part in zip(names, kernels)
         ]
         self._hosts: dict[HostText, str] = {}
+        self._tensors = list(kernel.definition.parameters)
+        """Parameters that were tensors in all samples so far."""
 
     @property
     def host(self) -> HostText:
         """Host code, the same for all samples and targets."""
         return next(iter(self._hosts))
+
+    @property
+    def function(self) -> str:
+        """Host code, which says of arguments that are no tensors that they should be."""
+        (function,) = ast.parse(self.host.function).body
+        assert isinstance(function, ast.FunctionDef)
+        changed = {
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        }
+        given = "".join(f", {name}={name}" for name in self._tensors if name not in changed)
+        if given:
+            refuse = f"{LAUNCHER}.refuse_others({self.kernel.name!r}, _error{given})"
+            (guarded,) = ast.parse(_REFUSING.format(refuse)).body
+            assert isinstance(guarded, ast.Try)
+            start = ast.get_docstring(function) is not None
+            guarded.body = function.body[start:]
+            function.body[start:] = [guarded]
+        return ast.unparse(function)
 
     @property
     def codes(self) -> list[Code]:
@@ -168,6 +201,9 @@ class _Points:
     def add(self, args: tuple[Any, ...], target: Target) -> None:
         """Compile what a call with such arguments launches."""
         make = self._host_of_one if self._staged is None else self._host_of_stages
+        given = zip(self.kernel.definition.parameters, self.kernel.normalize_args(*args))
+        others = {name for name, value in given if not isinstance(value, torch.Tensor)}
+        self._tensors = [name for name in self._tensors if name not in others]
         text = _host_text(self.kernel, make(args, target), self.listed)
         self._hosts.setdefault(text, self.codes[-1].name)
         if len(self._hosts) > 1:
@@ -289,7 +325,7 @@ def _module_text(kernel: Kernel[..., Any], points: _Points) -> str:
         *functions.values(),
         *(code.reader.text(point.told_by) for point in points.listed for code in point.codes),
         *(_load_text(point) for point in points.listed),
-        host.function,
+        points.function,
     ]
     return "\n\n\n".join(parts) + "\n"
 
