@@ -67,7 +67,7 @@ def gs_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 SERVERS = {"s3": s3_server, "gs": gs_server}
-MISSING = {"s3": "bucket does not exist", "gs": "there is no such bucket"}
+MISSING = {"s3": "bucket does not exist", "gs": "no such bucket or folder"}
 """What each says of a bucket that is not there."""
 
 

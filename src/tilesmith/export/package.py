@@ -18,8 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import torch
-
 from tilesmith.compiler.module_source import (
     folded_host,
     free_names,
@@ -38,7 +36,7 @@ from tilesmith.export.codes import (
     make_code,
     parse_targets,
 )
-from tilesmith.export.launcher import FORMAT, MANIFEST, manifest_hash
+from tilesmith.export.launcher import FORMAT, MANIFEST, manifest_hash, refuse_others
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.staging.kernel import StagedKernel, find_device_source
@@ -185,7 +183,7 @@ class _Points:
         }
         given = "".join(f", {name}={name}" for name in self._tensors if name not in changed)
         if given:
-            refuse = f"{LAUNCHER}.refuse_others({self.kernel.name!r}, _error{given})"
+            refuse = f"{LAUNCHER}.{refuse_others.__name__}({self.kernel.name!r}, _error{given})"
             (guarded,) = ast.parse(_REFUSING.format(refuse)).body
             assert isinstance(guarded, ast.Try)
             start = ast.get_docstring(function) is not None
@@ -202,7 +200,7 @@ class _Points:
         """Compile what a call with such arguments launches."""
         make = self._host_of_one if self._staged is None else self._host_of_stages
         given = zip(self.kernel.definition.parameters, self.kernel.normalize_args(*args))
-        others = {name for name, value in given if not isinstance(value, torch.Tensor)}
+        others = {name for name, value in given if not hasattr(value, "data_ptr")}
         self._tensors = [name for name in self._tensors if name not in others]
         text = _host_text(self.kernel, make(args, target), self.listed)
         self._hosts.setdefault(text, self.codes[-1].name)

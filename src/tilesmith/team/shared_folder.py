@@ -113,9 +113,7 @@ class SharedFolder:
         try:
             self._do(lambda: self._put(self._path(entry), content))
         except FileNotFoundError as error:  # of Google's a URL without a word
-            raise TeamCacheError(
-                f"{self.url}: there is no such bucket or folder: {error}"
-            ) from None
+            raise TeamCacheError(f"{self.url}: no such bucket or folder: {error}") from None
         return True
 
     def remove(self, entry: Entry) -> None:
