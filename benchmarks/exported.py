@@ -1,19 +1,22 @@
 """Exported packages against the process that made them: the same bits, and what a call costs.
 
-``python -m benchmarks.exported FOLDER`` exports seven kernels for this device, runs them in a
-process where importing tilesmith, Triton and llvmlite fails, and prints one line for each.
-``--made`` is a folder of packages that were exported elsewhere (``--only-export --target cuda:90``
-on a machine without a GPU, with another compiler); they run as well. ``--small`` leaves out the
-large arguments, to try it on a CPU.
+``python -m benchmarks.exported FOLDER`` exports seven kernels for this device, ``--jobs`` at once,
+runs them in a process where importing tilesmith, Triton and llvmlite fails, and prints one line for
+each. ``--made`` is a folder of packages that were exported elsewhere (``--only-export --target
+cuda:90`` on a machine without a GPU, with another compiler); they run as well. ``--small`` leaves
+out the large arguments, to try it on a CPU. What a call costs is timed in turns in one process, and
+again where there is torch alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,6 +128,11 @@ CASES = {
 
 
 IS_SMALL = "--small" in sys.argv
+TURNS = 40
+HEADING = (
+    "                         triton  bits of both  error from fp64   us of a call\n"
+    "kernel           made            shapes       ours     package  in process package  alone"
+)
 
 
 def samples(case: Case) -> list[tuple[Any, ...]]:
@@ -138,9 +146,10 @@ def package_of(name: str) -> str:
     return f"{name}_package"
 
 
-def export(folder: Path, target: str) -> None:
-    """Packages of all cases."""
-    for name, case in CASES.items():
+def export(folder: Path, target: str, names: Sequence[str] = tuple(CASES)) -> None:
+    """Packages of cases."""
+    for name in names:
+        case = CASES[name]
         given = case.gpu if target != "cpu" else {}
         config = tilesmith.Config.from_dict(given) if given else None
         try:
@@ -168,8 +177,38 @@ def same_bits(left: Any, right: Any) -> bool:
     )
 
 
+def prepare(folder: Path, target: str, device: str, jobs: int) -> None:
+    """Packages of all cases, made side by side; what they compile in process is then compiled."""
+    if jobs < 2:
+        export(folder, target)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = ["--target", target, "--device", device, *["--small"] * IS_SMALL]
+    command = [sys.executable, "-m", "benchmarks.exported", str(folder), *flags]
+    waiting = list(CASES)
+    running: list[subprocess.Popen[bytes]] = []
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(subprocess.Popen([*command, "--case", waiting.pop(0)]))
+        running.pop(0).wait()
+
+
+def prepare_case(folder: Path, target: str, device: str, name: str) -> None:
+    """The package of one case, and a call in process."""
+    export(folder, target, [name])
+    manifest = folder / package_of(name) / "manifest.json"
+    if manifest.exists():
+        run_in_process(CASES[name], json.loads(manifest.read_text()), device)
+
+
 def in_process(case: Case, manifest: dict[str, Any], device: str) -> tuple[list[Any], float]:
     """Results with the configs of a package, and microseconds of a small call."""
+    results = run_in_process(case, manifest, device)
+    return results, time_call(case.kernel, on(device, samples(case)[1]))
+
+
+def run_in_process(case: Case, manifest: dict[str, Any], device: str) -> list[Any]:
+    """Results with the configs of a package."""
     results: list[Any] = []
     for position, args in enumerate(samples(case)):
         placed = on(device, args)
@@ -179,8 +218,30 @@ def in_process(case: Case, manifest: dict[str, Any], device: str) -> tuple[list[
             )
             case.kernel.bind(placed).set_config(config)
         results.append([x.cpu() for x in tensors(case.kernel(*placed))])
-    small = on(device, samples(case)[1])
-    return results, time_call(case.kernel, small)
+    return results
+
+
+def load_package(path: Path) -> Any:
+    """The function of a package, here."""
+    where = str(path.resolve() / "__init__.py")
+    name = f"{path.resolve().parent.name}_{path.name}"
+    spec = importlib.util.spec_from_file_location(
+        name, where, submodule_search_locations=[str(path.resolve())]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, module.__all__[0])
+
+
+def time_in_turns(functions: Sequence[Callable[..., Any]], args: tuple[Any, ...]) -> list[float]:
+    """The least microseconds of a call of each, one after the other in every round."""
+    best = [math.inf] * len(functions)
+    for _ in range(TURNS):
+        for position, function in enumerate(functions):
+            best[position] = min(best[position], time_call(function, args, rounds=1))
+    return best
 
 
 def run_alone(folder: Path, work: Path, device: str) -> dict[str, float | str]:
@@ -208,6 +269,7 @@ def relative_error(case: Case, result: Any) -> float:
 def report(folder: Path, made_by: str, work: Path, device: str) -> None:
     """Print what the packages of a folder give."""
     found = run_alone(folder, work, device)
+    print(HEADING, flush=True)
     for name, case in CASES.items():
         alone = found.get(package_of(name), "not exported")
         head = f"{name:16} {made_by:6}"
@@ -215,14 +277,16 @@ def report(folder: Path, made_by: str, work: Path, device: str) -> None:
             print(f"{head} {alone}", flush=True)
             continue
         manifest = json.loads((folder / package_of(name) / "manifest.json").read_text())
-        ours, us = in_process(case, manifest, device)
+        ours = run_in_process(case, manifest, device)
+        both = [case.kernel, load_package(folder / package_of(name))]
+        us, beside = time_in_turns(both, on(device, samples(case)[1]))
         others = torch.load(work / f"{package_of(name)}.results.pt", map_location="cpu")
         bits = [same_bits(a, b) for a, b in zip(ours, others)]
         errors = [relative_error(case, results[0]) for results in (ours, others)]
         print(
-            f"{head} triton {manifest['toolchain'].get('triton')} "
-            f"same bits {bits} error {errors[0]:.2e} {errors[1]:.2e} "
-            f"call {us:.2f} us in process, {alone:.2f} us alone",
+            f"{head} {manifest['toolchain'].get('triton'):7} "
+            f"{' '.join('same' if same else 'OTHER' for same in bits):12}"
+            f"{errors[0]:8.1e} {errors[1]:8.1e} {us:9.2f} {beside:8.2f} {alone:8.2f}",
             flush=True,
         )
 
@@ -235,14 +299,21 @@ def main() -> None:
     parser.add_argument("--target", help="instead of this machine's device")
     parser.add_argument("--only-export", action="store_true")
     parser.add_argument("--small", action="store_true", help="small arguments only")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that export")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--case", choices=sorted(CASES), help="prepare this one alone")
     given = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = given.device
     here = str(target_of(torch.device(device))) if device == "cuda" else "cpu"
     target = given.target or here
     parse_target(target)
-    export(given.folder, target)
-    if given.only_export:
+    if given.case:
+        prepare_case(given.folder, target, device, given.case)
         return
+    if given.only_export:
+        export(given.folder, target)
+        return
+    prepare(given.folder, target, device, given.jobs)
     torch.set_num_threads(1)
     folders = {"here": given.folder, **({"other": given.made} if given.made else {})}
     work = given.folder / "work"

@@ -146,6 +146,19 @@ def test_a_file_that_cannot_be_written_is_a_message(file, tmp_path):
     assert (tmp_path / "new" / "found.json").is_file()
 
 
+def test_a_file_that_cannot_be_written_is_told_before_the_work(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "diagnose", lambda *_: pytest.fail("it worked in vain"))
+    result = run(file, "--svg", str(file / "found.svg"))
+    assert result.exit_code == 2
+    assert f"{file} cannot be written to: File exists" in result.stderr
+
+
+def test_written_files_are_told(file, tmp_path):
+    place = tmp_path / "found.json"
+    assert f"wrote {place}" in run(file, "--json", str(place)).stderr
+    assert run(file, "--json", "-").stderr == ""
+
+
 def test_a_verdict_without_evidence_promises_none(file):
     result = run(file, "--against", f"mistaken={file}:wrong", kernel="with_baseline")
     lines = result.stdout.splitlines()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,6 +113,42 @@ def test_what_was_recorded_as_json(tmp_path: Path):
     assert "no kernel was called" in RUN.invoke(app, ["record", str(script)]).stderr
 
 
+@dataclass(frozen=True)
+class Called:
+    """Stands for a kernel."""
+
+    name: str
+    text: str
+
+
+def test_a_name_with_a_number_keeps_its_file(tmp_path: Path):
+    calls: Any = {
+        Called(name, text): Counter({text: 1})
+        for name, text in (("softmax", "a"), ("softmax", "b"), ("softmax_2", "c"))
+    }
+    write_calls(calls, tmp_path)
+    found = {path.name: path.read_text()[0] for path in tmp_path.iterdir()}
+    assert found == {"softmax.txt": "a", "softmax_3.txt": "b", "softmax_2.txt": "c"}
+
+
+def test_record_says_before_the_script_runs_that_it_cannot_write(tmp_path: Path):
+    script, place = tmp_path / "script.py", tmp_path / "file"
+    script.write_text("raise RuntimeError('it ran')\n")
+    place.write_text("in the way")
+    ended = RUN.invoke(app, ["record", "-o", str(place), str(script)])
+    assert ended.exit_code == 2
+    assert f"{place} cannot be written to: File exists" in ended.output
+    assert "it ran" not in ended.output
+
+
+def test_what_record_cannot_write_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "softmax.txt").mkdir()
+    write_calls({softmax: Counter({"randn(2, 5)": 3})}, tmp_path)
+    told = capfd.readouterr().err
+    assert "softmax.txt cannot be written: Is a directory" in told
+    assert "randn(2, 5)  # 3 calls" in told
+
+
 def test_a_string_may_hold_what_begins_comments(tmp_path: Path):
     path = tmp_path / "shapes.txt"
     path.write_text("""randn(4, 4), "a # b"  # two of them\n""")
@@ -175,6 +213,14 @@ def test_a_decision_takes_the_place_of_the_one_before_at_once(tmp_path, monkeypa
     assert (path.read_text(), before.read_text()) == ("new", "old")
     expected = json.dumps({"file": str(path), "loss": 0.5}) if option else f"half\n\n{path}"
     assert ended.stdout.strip() == expected
+
+
+def test_a_page_that_is_not_written_needs_no_folder(tmp_path):
+    words = ["explore", "examples.softmax:softmax", "--args", "randn(4, 8)", "--json"]
+    ended = RUN.invoke(app, [*words, "-o", str(tmp_path / "nowhere" / "page.html")])
+    assert ended.exit_code == 0, ended.output
+    assert json.loads(ended.stdout)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tilesmith.compiler.launch_guards.checks import (
-    _REQUIRE,
-    _STATIC_TENSOR,
-    _TENSOR,
-    guarded_lines,
-)
+from tilesmith.compiler.launch_guards.checks import _REQUIRE, _STATIC_TENSOR, _TENSOR
+from tilesmith.compiler.launch_guards.quick import Known, _condition, guarded_lines
 
 STATEMENTS = (
     "require_tensor('x', x, torch.float32, (4, 8), (8, 1))",
@@ -64,6 +60,45 @@ def test_checks_of_a_call_that_fits_are_not_called() -> None:
     # A float is asked for by its own check: 0.0 and -0.0 are equal.
     assert [line for line in lines if line.startswith("require")] == [STATEMENTS[-1]]
     make_check(is_slow=False)(**{**GOOD, "n": 7})  # only the slow checks have an opinion
+
+
+def test_numbers_and_types_are_part_of_the_condition() -> None:
+    checks = [
+        "require('scale', scale, 0.125)",
+        "require('kind', kind, torch.float32)",
+        "require('_launcher.num_sms(x.get_device())', _launcher.num_sms(x.get_device()), 132)",
+    ]
+    names = {"x.get_device()": "_device"}
+    lines = list(guarded_lines(checks, Known(names=names), "check_all()"))
+    assert lines == [
+        "if not (",
+        "    type(scale) is float and scale == 0.125",
+        "    and kind is torch.float32",
+        "    and _launcher.num_sms(_device) == 132",
+        "):",
+        "    check_all()",
+    ]
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (2, 3, 5), (7,)])
+def test_sizes_that_were_compared_are_not_asked_for(shape: tuple[int, ...]) -> None:
+    x = torch.zeros(shape)
+    check = f"require_tensor('x', x, torch.float32, {shape}, {x.stride()})"
+    both = [_condition(check, Known()), _condition(check, Known(shapes={"x"}))]
+    assert [condition.count("shape") for condition in both] == [1, 0]
+    turned = torch.zeros(shape[::-1]).permute(*range(len(shape))[::-1])
+    for other in (x, x.double(), turned):
+        is_same = other.dtype == x.dtype and other.stride() == x.stride()
+        scope = {"x": other, "torch": torch}
+        assert [bool(eval(text, scope)) for text in both] == [is_same] * 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [((1, 8), (8, 1)), ((4, 8), (1, 4)), ((4, 8), (16, 1)), ((0, 8), (8, 1))]
+)
+def test_strides_are_compared_where_contiguity_does_not_tell_them(shape: Any, strides: Any) -> None:
+    text = _condition(f"require_tensor('x', x, torch.float32, {shape}, {strides})", Known())
+    assert f"x.stride() == {strides}" in text
 
 
 def runtime_check(sizes: str, strides: str) -> Any:

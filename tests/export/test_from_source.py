@@ -35,9 +35,14 @@ import scaled_package
 package = sys.modules["scaled_package.scaled"]
 # Tensors lie on the CPU, where the interpreter reads them: the check of their device is left out.
 scope = {**vars(package), "require": lambda *_: None}
-read = FunctionType(package._cuda_90_0.__code__, scope)
+check, read = (
+    FunctionType(function.__code__, scope)
+    for function in (package._cuda_90_0_checks, package._cuda_90_0)
+)
+scope["_cuda_90_0_checks"] = check
 values = {"cuda_90_0": package._cuda_90_0_values}
-_, launch = package._launcher.load(package.__file__, {"cuda_90_0": read}, lambda *_: 0, values)
+readers = {"cuda_90_0": (check, read)}
+_, launch = package._launcher.load(package.__file__, readers, lambda *_: 0, values)
 x, factor = torch.load("args.pt")
 out = torch.empty_like(x)
 launch(x, factor, out)
@@ -75,7 +80,7 @@ def test_source_runs_where_no_binary_does(made: Path) -> None:
 
 def message(made: Path, values: Any = lambda *given: given) -> str:
     name = "cuda_90_0"
-    read: dict[str, Any] = {name: lambda run, *_: run((), (1, 1, 1), 0)}
+    read: dict[str, Any] = {name: (lambda *_: None, lambda run, *_: run((), (1, 1, 1), 0))}
     with pytest.raises(ValueError, match="no code for this call") as caught:
         launcher.load(str(made / "scaled.py"), read, lambda *_: 0, {name: values})[1](X, X, 2.0)
     return str(caught.value)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -27,7 +26,7 @@ from examples.softmax import softmax
 from tests.examples.cases import EXAMPLES
 from tests.warm_python import warm_python
 from tilesmith.experimental import export_package
-from tilesmith.export import _cpu, binaries, launcher
+from tilesmith.export import _cpu, _gpu, binaries, launcher
 from tilesmith.export.launcher import PackageError
 from tilesmith.numerics.compare import check_against
 from tilesmith.store.lookup import make_key, winner_key
@@ -131,6 +130,20 @@ def test_another_shape_is_refused_with_all_it_was_made_for(made: Path) -> None:
     assert "given torch.float32, sizes (5, 5)" in str(caught.value)
 
 
+def test_a_shape_that_has_run_is_still_checked_for_all_else(made: Path) -> None:
+    run = load(made)
+    for _ in range(2):  # the second finds its code by its sizes
+        assert torch.equal(run(X), softmax(X))
+    for other in (
+        X.double(),
+        torch.randn(10, 6).T,
+        X.to("meta"),
+        torch.randn(60).view(6, 10)[:, :9],
+    ):
+        with pytest.raises(ValueError, match="softmax: no code for this call"):
+            run(other)
+
+
 def test_runtime_sizes_need_one_code(tmp_path: Path) -> None:
     samples = [(X, 3, 2.0), (torch.randn(9, 70), 4, 1.0)]
     folder = export_package(shifted, samples, tmp_path / "shifted_package")
@@ -202,7 +215,7 @@ def test_a_manifest_that_was_edited_is_refused(copy: Path) -> None:
 
 def test_another_format_is_refused(copy: Path) -> None:
     changed(copy, lambda manifest: manifest.update(format=99, tilesmith="9.9"))
-    with pytest.raises(RuntimeError, match=r"format 99, made by tilesmith 9.9; .* reads format 2"):
+    with pytest.raises(RuntimeError, match=r"format 99, made by tilesmith 9.9; .* reads format 3"):
         load(copy)
 
 
@@ -221,16 +234,21 @@ def test_code_for_another_cpu_is_not_run() -> None:
 
 
 def test_parameters_lie_where_the_abi_puts_them() -> None:
-    assert launcher.parameter_offsets("QiQdf") == [0, 8, 16, 24, 32]
+    begin = struct.calcsize(f"@{_gpu.HEAD}")
+    assert begin == 56  # of the driver's CUlaunchConfig
+    assert [x - begin for x in _gpu.parameter_offsets("QiQdf")] == [0, 8, 16, 24, 32]
 
 
 def test_without_a_gpu_its_code_says_so(made: Path) -> None:
     entry = launcher.read_manifest(made)["code"][1]
-    code = launcher.GpuCode(made, entry)
+    code = _gpu.GpuCode(made, entry)
     if not torch.cuda.is_available():
         assert code.problem == "torch sees no CUDA device"
-        other = launcher.GpuCode(made, {**entry, "kind": "hip"})
+        other = _gpu.GpuCode(made, {**entry, "kind": "hip"})
         assert other.problem == "torch sees no ROCm device"
+
+
+FUNCTION, STREAM = 7 << 40, 9 << 40
 
 
 class Driver:
@@ -242,20 +260,37 @@ class Driver:
         self._codes = layout
 
     def __getattr__(self, name: str) -> Any:
-        return {"cuLaunchKernel": self.launch, "hipModuleLaunchKernel": self.launch}.get(
-            name, lambda *_: 0
-        )
+        return lambda *_: 0
 
     def __getitem__(self, name: str) -> Any:
-        found = getattr(self, name)
-        return partial(found)  # which takes ``argtypes``
+        return getattr(self, name)
 
-    def launch(self, *given: Any) -> int:
-        *sizes, _, pointers, _ = given
+    def cuLaunchKernelEx(self, config: Any, function: Any, pointers: Any, extra: Any) -> int:  # noqa: N802
+        *sizes, stream, attributes, count = struct.unpack_from("@7I4xQQI", config)
+        assert (function.value, attributes, count, extra) == (FUNCTION, 0, 0, None)
+        return self.launch(sizes, stream, pointers)
+
+    def cuLaunchCooperativeKernel(self, function: Any, *given: Any) -> int:  # noqa: N802
+        *sizes, stream, pointers = given
+        assert function.value == FUNCTION
+        return self.launch([size.value for size in sizes], stream.value, pointers)
+
+    def hipModuleLaunchKernel(self, function: Any, *given: Any) -> int:  # noqa: N802
+        assert given[-1] is None
+        return self.cuLaunchCooperativeKernel(function, *given[:-1])
+
+    def cuModuleGetFunction(self, found: Any, *_: Any) -> int:  # noqa: N802
+        found._obj.value = FUNCTION
+        return 0
+
+    hipModuleGetFunction = cuModuleGetFunction  # noqa: N815
+
+    def launch(self, sizes: list[int], stream: int, pointers: Any) -> int:
+        assert stream == STREAM
         kinds = {"D": ctypes.c_uint64, "Q": ctypes.c_uint64, "q": ctypes.c_int64, "i": ctypes.c_int}
         places = zip(self._codes, pointers)
         values = [ctypes.cast(p, ctypes.POINTER(kinds[code]))[0] for code, p in places]
-        self.launches.append((*sizes[1:8], values))
+        self.launches.append((*sizes, values))
         return 0 if len(self.launches) > 1 else 201
 
     def cuTensorMapEncodeTiled(self, place: Any, *given: Any) -> int:  # noqa: N802
@@ -271,14 +306,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Driver]:
     stream = SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
     monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(launcher, "_current_device", lambda: 0)
-    monkeypatch.setattr(launcher, "_raw_stream", lambda _: 0)
+    monkeypatch.setattr(_gpu, "_current_device", lambda: 0)
+    monkeypatch.setattr(_gpu, "_raw_stream", lambda _: STREAM)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: stream)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
 
     def put(layout: str) -> Driver:
         driver = Driver(layout)
-        monkeypatch.setattr(launcher, "driver", lambda _: driver)
+        monkeypatch.setattr(_gpu, "driver", lambda _: driver)
         return driver
 
     return put
@@ -289,8 +324,9 @@ def test_the_driver_is_given_grid_threads_and_addresses(
 ) -> None:
     entry = launcher.read_manifest(made)["code"][1]
     driver = gpu(entry["layout"])
-    values = (4096, 8192, *[0] * (len(entry["layout"]) - 2))
-    code = launcher.GpuCode(made, entry)
+    values = (4096, 8192)
+    assert entry["fixed"] == [0] * (len(entry["layout"]) - 2)
+    code = _gpu.GpuCode(made, entry)
     assert code.run(values, (6, 1, 1), 0) is None
     first, again = driver.launches
     assert first == again
@@ -299,16 +335,22 @@ def test_the_driver_is_given_grid_threads_and_addresses(
     assert handed[:2] == [4096, 8192]
     assert not any(handed[2:])
     assert "does not fit" in str(code.run((-1, *values[1:]), (6, 1, 1), 0))
+    assert code.run(values, (6, 0, 1), 0) is None
+    assert len(driver.launches) == 2  # nothing to do
+    together = _gpu.GpuCode(made, {**entry, "is_cooperative": True})
+    assert together.run((1, 2), (3, 1, 1), 0) is None
+    assert driver.launches[-1][:4] == (3, 1, 1, entry["threads"])
+    assert driver.launches[-1][-1][:2] == [1, 2]
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    other = launcher.GpuCode(made, entry).run(values, (6, 1, 1), 0)
+    other = _gpu.GpuCode(made, entry).run(values, (6, 1, 1), 0)
     assert other == "made for sm_90, this GPU is sm_80"
 
 
 def test_tiles_of_clusters_have_several_programs(made: Path, gpu: Callable[[str], Driver]) -> None:
     entry: dict[str, Any] = {**launcher.read_manifest(made)["code"][1], "cluster": 2}
     driver = gpu(entry["layout"])
-    code = launcher.GpuCode(made, entry)
-    assert code.run((0,) * len(entry["layout"]), (6, 2, 1), 0) is None
+    code = _gpu.GpuCode(made, entry)
+    assert code.run((4096, 8192), (6, 2, 1), 0) is None
     assert driver.launches[-1][:3] == (12, 2, 1)
 
 
@@ -333,8 +375,8 @@ def test_descriptors_are_written_by_the_driver(
     # Without a GPU its checks refuse the tensors, so they are told that these lie on one.
     x.get_device = lambda: 0  # type: ignore[method-assign]
     reader = module["_cuda_90_0"]
-    scope = {**module, "require": lambda *_: None}
-    code = launcher.GpuCode(folder, entry)
+    scope = {**module, "_cuda_90_0_checks": lambda *_: None}
+    code = _gpu.GpuCode(folder, entry)
     for _ in range(3):
         assert FunctionType(reader.__code__, scope)(code.run, x, x) is None
     address, fp32, swizzle_128, promoted = x.data_ptr(), 7, 3, 2
@@ -343,6 +385,12 @@ def test_descriptors_are_written_by_the_driver(
     handed = driver.launches[-1][-1]
     assert handed[:7] == [address, address, 1001, 64, 96, 96, 1]
     assert handed[7:12] == [1002, 64, 96, 96, 1]
+    # Other memory has other descriptors.
+    y = torch.randn(64, 96)
+    y.get_device = lambda: 0  # type: ignore[method-assign]
+    assert FunctionType(reader.__code__, scope)(code.run, x, y) is None
+    assert driver.launches[-1][-1][:3] == [address, y.data_ptr(), 1001]
+    assert driver.launches[-1][-1][7:9] == [1003, 64]
 
 
 def test_hip_code_is_packed_as_its_assembly_says(
@@ -358,8 +406,9 @@ def test_hip_code_is_packed_as_its_assembly_says(
     found = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-")
     monkeypatch.setattr(torch.version, "hip", "6.4")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
-    values = (16, 32, 6, 10, 10, 3, 10, 2.0, *[0] * (len(entry["layout"]) - 8))
-    assert launcher.GpuCode(folder, entry).run(values, (6, 1, 1), 0) is None
+    values = (16, 32, 6, 10, 10, 3, 10, 2.0)
+    assert entry["fixed"] == [0] * (len(entry["layout"]) - 8)
+    assert _gpu.GpuCode(folder, entry).run(values, (6, 1, 1), 0) is None
     bits = struct.unpack("i", struct.pack("f", 2.0))[0]
     assert driver.launches[-1][-1][:8] == [16, 32, 6, 10, 10, 3, 10, bits]
 
@@ -464,3 +513,17 @@ def test_packages_are_the_same_bytes_twice(made: Path, tmp_path: Path) -> None:
 
 def test_package_errors_are_runtime_errors() -> None:
     assert issubclass(PackageError, RuntimeError)
+
+
+@pytest.mark.parametrize("given", [5, None, [1.0], "text", X.numpy()], ids=repr)
+def test_what_is_no_tensor_is_refused_by_name(made: Path, given: Any) -> None:
+    with pytest.raises(TypeError, match="softmax: this package was made for a tensor as x, and"):
+        load(made)(given)
+
+
+def test_errors_of_host_code_stay_what_they_are(tmp_path: Path) -> None:
+    folder = export_package(shifted, [(X, 3, 2.0)], tmp_path / "shifted_package")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'factor'"):
+        load(folder)(X, 3)
+    with pytest.raises(TypeError, match=r"made for a tensor as x, and was given 4 of type int"):
+        load(folder)(4, 3, 2.0)

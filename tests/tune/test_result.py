@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tilesmith.tune.result import Timeline
+from tilesmith.schedule.config import Config
+from tilesmith.tune.listener import Tally
+from tilesmith.tune.result import StopReason, Timeline, TuneResult
 
 
 def test_a_line_tells_what_was_noted_in_order():
@@ -22,7 +24,17 @@ def test_the_first_note_counts_and_what_was_there_before_is_at_zero():
     assert timeline.text == "first time after 3.00 s: runner up at 0.00"
 
 
-def test_without_a_measurement_there_is_no_line():
+def test_without_a_measurement_it_tells_how_far_the_search_came():
     timeline = Timeline()
-    timeline.note("runner", 1.0)
     assert timeline.text == ""
+    timeline.note("runner", 1.0)
+    assert timeline.text == "no time yet: runner up at 1.00"
+
+
+def test_a_budget_that_ends_before_a_measurement_is_told_with_advice():
+    spent = TuneResult(Config(), StopReason.BUDGET)
+    problem = Tally().complete(spent, None).problem
+    assert problem.startswith("the budget is used up before a candidate was measured; ")
+    assert "allow more seconds (budget=60" in problem
+    other = TuneResult(Config(), StopReason.INTERRUPTED)
+    assert Tally().complete(other, None).problem == "interrupted before a candidate was measured"

@@ -17,7 +17,7 @@ import typer
 from tilesmith.cli.flags import KERNEL_ERROR, KernelFlags, make_command_adder
 from tilesmith.cli.json_option.words import HELP, STDOUT
 from tilesmith.cli.kernel_reference import find_function
-from tilesmith.cli.output import UsageError, show
+from tilesmith.cli.output import UsageError, make_folder, show, tell
 from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.drawing.chart import Chart, Dots, standalone
 from tilesmith.lab.drawing.scale import Scale
@@ -73,24 +73,25 @@ def accuracy(flags: AccuracyFlags) -> int:
     if kernel.staged is not None:
         raise UsageError(f"{kernel.name} has several launches; the doctor looks at one at a time")
     against = find_implementations(flags.against, kernel)
+    files = [path for path in (flags.json, flags.svg) if path not in (None, STDOUT)]
+    for path in files:
+        make_folder(path.parent)
     try:
         diagnosis = diagnose(kernel, arguments, against, flags.options())
     except ReferenceFormError as error:
         raise UsageError(f"--reference: {error}") from None
     found = json.dumps(diagnosis.to_json(), indent=1)
     show(found if flags.json == STDOUT else str(diagnosis))
-    file = None if flags.json == STDOUT else flags.json
+    names = ", ".join(map(str, files))
     try:
-        for path in filter(None, (file, flags.svg)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        if file is not None:
-            file.write_text(found + "\n")
+        if flags.json in files:
+            flags.json.write_text(found + "\n")
         if flags.svg is not None:
             flags.svg.write_bytes(_picture(diagnosis))
     except OSError as error:
-        names = ", ".join(map(str, filter(None, (file, flags.svg))))
-        place = error.filename or names
-        raise UsageError(f"{place} cannot be written: {error.strerror}") from None
+        raise UsageError(f"{error.filename or names} cannot be written: {error.strerror}") from None
+    if files:
+        tell(f"wrote {names}")
     return 0 if is_kernel_right(diagnosis) else KERNEL_ERROR
 
 

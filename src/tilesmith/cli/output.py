@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import typer
 from rich.console import Console
@@ -22,6 +23,16 @@ def require_folder(path: Path) -> None:
     if path.is_dir() or not path.absolute().parent.is_dir():
         reason = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise UsageError(f"{path} cannot be written: {reason}")
+
+
+def make_folder(folder: Path) -> None:
+    """Have a folder that files can be written to; UsageError before anything is worked out."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written to: {error.strerror}") from None
 
 
 class SideConsole(Console):

@@ -18,7 +18,7 @@ import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import CompiledInfo, compile_artifact, evaluate_constexprs
 from tilesmith.export._cpu import OPENMP
-from tilesmith.export.launcher import DESCRIPTOR
+from tilesmith.export._gpu import DESCRIPTOR
 from tilesmith.runtime.native.machine_code import code_maker
 from tilesmith.targets import Target
 

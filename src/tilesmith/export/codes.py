@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ from tilesmith.compiler.launch_guards.checks import (
     REQUIRE,
     HostNames,
     LaunchChecks,
-    guarded_lines,
     launch_checks,
 )
 from tilesmith.compiler.launch_guards.launch_sizes import inlined
+from tilesmith.compiler.launch_guards.quick import Known, guarded_lines, renamed
 from tilesmith.compiler.module_source import default_functions, literal
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import Binary, build, cannot
@@ -28,8 +28,12 @@ from tilesmith.targets import Target
 LAUNCHER = "_launcher"
 SOURCE_VALUES = "_values"
 """How the name of a function ends that gives the arguments of a source's ``launch``."""
+CHECKS = "_checks"
+"""How the name of a function ends that makes all checks."""
 FOUND = "found by a search"
 """Where a config comes from that has a time."""
+_DEVICE = "_device"
+"""The variable with the number of a launch's GPU."""
 _ALIGNED = 16
 """Bytes. Code for a GPU is compiled for tensors that start at a multiple."""
 
@@ -45,8 +49,8 @@ class Code:
 
     name: str
     binary: Binary
-    reader: str
-    """The function's text. For a GPU followed by one that gives the values as source takes them."""
+    reader: Reader
+    """Writes the function."""
     checks: LaunchChecks
     readable: tuple[str, str]
     """A file for readers: how its name ends, and its text."""
@@ -104,9 +108,11 @@ def make_code(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted, name: s
         "measured_on": None if measured is None else measured.key.device,
         "parameters": [[p.name, p.dtype, p.source] for p in artifact.parameters],
         **binary.entry,
+        "fixed": [*_fixed(artifact), *[0] * binary.num_extra],
     }
     checks = checks.renamed({definition.name, *captured})
-    reader = "\n".join(_Reader(name, captured, artifact, binary, checks).lines())
+    reader = Reader(name, captured, artifact, binary, checks)
+    reader.refuse_constants()
     readable = (".txt", artifact.readable) if artifact.llvm else (".py", artifact.source)
     return Code(name, binary, reader, checks, readable, entry, variant, config)
 
@@ -123,7 +129,7 @@ def _choose_config(bound: BoundKernel, args: tuple[Any, ...], wanted: Wanted) ->
 
 
 @dataclass(frozen=True)
-class _Reader:
+class Reader:
     """The text of a function from the values at a launch point to what code is given."""
 
     name: str
@@ -132,31 +138,46 @@ class _Reader:
     binary: Binary
     checks: LaunchChecks
 
-    def lines(self) -> Iterator[str]:
-        """Checks, then a call of ``run`` of the launcher's code. What it made lives until then."""
-        parameters = self.artifact.parameters
-        sources = [parameter.source for parameter in parameters]
+    def refuse_constants(self) -> None:
+        """Raise where the values at a launch point do not say all that code is given."""
+        sources = [parameter.source for parameter in self.artifact.parameters]
         if any("__constants__" in text for text in (*self.checks.statements, *sources)):
             problem = "its device code reads a tensor that is no argument"
             raise cannot(self.artifact.kernel_name, problem, "pass it")
-        if self.artifact.llvm:
-            yield f"_pack_{self.name} = struct.Struct({'=' + self.binary.layout!r}).pack"
-            yield "\n"
+
+    def text(self, compared: Sequence[str]) -> str:
+        """All checks, the function, and for a GPU one that gives values as source takes them.
+
+        Args:
+            compared: tensors whose sizes are the key by which a later call finds the function.
+        """
         listed = ", ".join(self.captured)
-        yield f"def _{self.name}(_run, {listed}):"
-        yield from (f"    {line}" for line in guarded_lines(self.checks.statements))
+        parts = [[f"def _{self.name}{CHECKS}({listed}):", *_indented(self.checks.statements)]]
+        if self.artifact.llvm:
+            parts.append([f"_pack_{self.name} = struct.Struct({'=' + self.binary.layout!r}).pack"])
+        parts.append([f"def _{self.name}(_run, {listed}):", *_indented(self._lines(compared))])
+        if not self.artifact.llvm:
+            values = ", ".join(parameter.source for parameter in self.artifact.parameters)
+            parts.append([f"def _{self.name}{SOURCE_VALUES}({listed}):", f"    return ({values},)"])
+        return "\n\n\n".join("\n".join(part) for part in parts)
+
+    def _lines(self, compared: Sequence[str]) -> Iterator[str]:
+        """Checks, then a call of ``run`` of the launcher's code. What it made lives until then."""
+        parameters = self.artifact.parameters
         made = {p.name: p.source for p in parameters if p.is_made_at_launch}
-        yield from (f"    _{key} = {source}" for key, source in made.items())
+        known = {} if self.artifact.llvm else dict(_held(self.artifact))
+        yield from (f"{name} = {source}" for source, name in known.items())
+        check = f"_{self.name}{CHECKS}({', '.join(self.captured)})"
+        asked = Known(frozenset(compared), known)
+        yield from guarded_lines(self.checks.statements, asked, check)
+        yield from (f"_{key} = {source}" for key, source in made.items())
         values = [
             f"_{p.name}.data_ptr()" if p.name in made else p.source + ".data_ptr()" * p.is_tensor
             for p in parameters
         ]
+        values = [renamed(value, known) for value in values]
         handed = self._cpu(values) if self.artifact.llvm else self._gpu(values)
-        yield f"    return _run({', '.join(handed)})"
-        if not self.artifact.llvm:
-            yield "\n"
-            yield f"def _{self.name}{SOURCE_VALUES}({listed}):"
-            yield f"    return ({', '.join(sources)},)"
+        yield f"return _run({', '.join(handed)})"
 
     def _cpu(self, values: Sequence[str]) -> list[str]:
         return [f"_pack_{self.name}({', '.join(values)})", "torch.get_num_threads()"]
@@ -165,17 +186,44 @@ class _Reader:
         """Values, grid, device, and for each descriptor its address and sizes."""
         artifact = self.artifact
         addresses = dict(zip((p.name for p in artifact.parameters), values))
-        listed, described = list(values), list[str]()
+        listed, described = [*values, *_descriptor_values(artifact)], list[str]()
         for item in artifact.descriptions:
             sizes = [_inlined(size, artifact) for size in item.shape]
-            listed += [*sizes, *map(str, item.strides)]
             described.append(f"({', '.join([addresses[item.tensor], *sizes])})")
-        listed += ["0"] * self.binary.num_extra
-        grid = [_inlined(size, artifact) for size in artifact.grid]
-        device = f"{_first_tensor(artifact)}.get_device()"
+        listed = listed[: len(listed) - len(_fixed(artifact))]
+        known = dict(_held(artifact))
+        grid = [renamed(_inlined(size, artifact), known) for size in artifact.grid]
         return [
-            f"({', '.join(listed)},)", f"({', '.join([*grid, '1', '1'][:3])})", device, *described
+            f"({', '.join(listed)},)", f"({', '.join([*grid, '1', '1'][:3])})", _DEVICE, *described
         ]  # fmt: skip
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines] or ["    pass"]
+
+
+def _descriptor_values(artifact: Artifact) -> list[str]:
+    """Sizes and strides, which code takes beside each descriptor."""
+    return [
+        text
+        for item in artifact.descriptions
+        for text in (*[_inlined(size, artifact) for size in item.shape], *map(str, item.strides))
+    ]
+
+
+def _fixed(artifact: Artifact) -> list[int]:
+    """The last values that a GPU is given, if every call has the same there."""
+    listed = [] if artifact.llvm else _descriptor_values(artifact)
+    changing = [position for position, text in enumerate(listed, 1) if not text.isdigit()]
+    return [int(text) for text in listed[max(changing, default=0) :]]
+
+
+def _held(artifact: Artifact) -> Iterator[tuple[str, str]]:
+    """What is asked of tensors once, since checks and the launch want it, and its variable."""
+    yield f"{_first_tensor(artifact)}.get_device()", _DEVICE
+    for position, parameter in enumerate(artifact.parameters):
+        if parameter.is_tensor and not parameter.is_made_at_launch:
+            yield f"{parameter.source}.data_ptr()", f"_at_{position}"
 
 
 def _first_tensor(artifact: Artifact) -> str:

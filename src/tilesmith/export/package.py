@@ -28,6 +28,7 @@ from tilesmith.compiler.module_source import (
 from tilesmith.compiler.specialization import Variant
 from tilesmith.export.binaries import cannot
 from tilesmith.export.codes import (
+    CHECKS,
     LAUNCHER,
     SOURCE_VALUES,
     Code,
@@ -35,7 +36,7 @@ from tilesmith.export.codes import (
     make_code,
     parse_targets,
 )
-from tilesmith.export.launcher import FORMAT, MANIFEST, manifest_hash
+from tilesmith.export.launcher import FORMAT, MANIFEST, manifest_hash, refuse_others
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
 from tilesmith.jit.staging.kernel import StagedKernel, find_device_source
@@ -46,7 +47,16 @@ from tilesmith.targets import Target
 from tilesmith.version import __version__
 
 _LAUNCHER_FILE = Path(__file__).with_name("launcher.py")
-_SIBLINGS = ("_cpu.py", "_from_source.py")
+_SIBLINGS = ("_cpu.py", "_gpu.py", "_from_source.py")
+
+
+_REFUSING = """
+try:
+    pass
+except (AttributeError, TypeError) as _error:
+    {}
+    raise
+"""
 
 
 class HostText(NamedTuple):
@@ -153,11 +163,33 @@ class _Points:
             LaunchPoint(name, part.definition.split.captured) for name, part in zip(names, kernels)
         ]
         self._hosts: dict[HostText, str] = {}
+        self._tensors = list(kernel.definition.parameters)
+        """Parameters that were tensors in all samples so far."""
 
     @property
     def host(self) -> HostText:
         """Host code, the same for all samples and targets."""
         return next(iter(self._hosts))
+
+    @property
+    def function(self) -> str:
+        """Host code, which says of arguments that are no tensors that they should be."""
+        (function,) = ast.parse(self.host.function).body
+        assert isinstance(function, ast.FunctionDef)
+        changed = {
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        }
+        given = "".join(f", {name}={name}" for name in self._tensors if name not in changed)
+        if given:
+            refuse = f"{LAUNCHER}.{refuse_others.__name__}({self.kernel.name!r}, _error{given})"
+            (guarded,) = ast.parse(_REFUSING.format(refuse)).body
+            assert isinstance(guarded, ast.Try)
+            start = ast.get_docstring(function) is not None
+            guarded.body = function.body[start:]
+            function.body[start:] = [guarded]
+        return ast.unparse(function)
 
     @property
     def codes(self) -> list[Code]:
@@ -167,6 +199,9 @@ class _Points:
     def add(self, args: tuple[Any, ...], target: Target) -> None:
         """Compile what a call with such arguments launches."""
         make = self._host_of_one if self._staged is None else self._host_of_stages
+        given = zip(self.kernel.definition.parameters, self.kernel.normalize_args(*args))
+        others = {name for name, value in given if not hasattr(value, "data_ptr")}
+        self._tensors = [name for name in self._tensors if name not in others]
         text = _host_text(self.kernel, make(args, target), self.listed)
         self._hosts.setdefault(text, self.codes[-1].name)
         if len(self._hosts) > 1:
@@ -286,9 +321,9 @@ def _module_text(kernel: Kernel[..., Any], points: _Points) -> str:
         f'"""{_about(kernel)}"""\n\n{head}',
         *([host.constants] if host.constants else []),
         *functions.values(),
-        *(code.reader for code in codes),
+        *(code.reader.text(point.told_by) for point in points.listed for code in point.codes),
         *(_load_text(point) for point in points.listed),
-        host.function,
+        points.function,
     ]
     return "\n\n\n".join(parts) + "\n"
 
@@ -298,7 +333,9 @@ def _load_text(point: LaunchPoint) -> str:
     if not point.codes:
         problem = "not reached with the arguments that this package was made for"
         return f"def {point.name}(*_):\n    raise NotImplementedError({problem!r})"
-    readers = ", ".join(f"{code.name!r}: _{code.name}" for code in point.codes)
+    readers = ", ".join(
+        f"{code.name!r}: (_{code.name}{CHECKS}, _{code.name})" for code in point.codes
+    )
     names = [code.name for code in point.codes if not code.is_native]
     values = ", ".join(f"{name!r}: _{name}{SOURCE_VALUES}" for name in names)
     listed, told = ", ".join(point.captured), [f"{name}.shape" for name in point.told_by]

@@ -112,8 +112,8 @@ class SharedFolder:
             return False
         try:
             self._do(lambda: self._put(self._path(entry), content))
-        except FileNotFoundError as error:  # no such bucket
-            raise TeamCacheError(f"{self.url}: {error}") from None
+        except FileNotFoundError as error:  # of Google's a URL without a word
+            raise TeamCacheError(f"{self.url}: no such bucket or folder: {error}") from None
         return True
 
     def remove(self, entry: Entry) -> None:

@@ -21,7 +21,7 @@ from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.tune.context import Deadline
-from tilesmith.tune.result import Final, TuneResult, describe_total_failure
+from tilesmith.tune.result import Final, StopReason, TuneResult, describe_total_failure
 from tilesmith.tune.search.candidate_pool import Search
 
 
@@ -307,6 +307,8 @@ class Tally:
             )
         missing = "a candidate" if self.best is None else "the default config"
         cause = f"{result.stop.value} before {missing} was measured"
+        if result.stop is StopReason.BUDGET:
+            cause += "; the machine is slow or busy: allow more seconds (budget=60, --budget 60)"
         if self.failures and self.best is None:
             cause = describe_total_failure(self.failures)
         return replace(result, problem=result.problem or cause)

@@ -43,11 +43,11 @@ class Timeline:
 
     @property
     def text(self) -> str:
-        """In one line; empty if nothing was measured."""
-        if self.MEASURED not in self.seconds:
-            return ""
+        """In one line; empty if nothing was noted."""
         noted = [(words, self.seconds[n]) for n, words in self.ORDER.items() if n in self.seconds]
         listed = ", ".join(f"{words} {value:.2f}" for words, value in noted)
+        if self.MEASURED not in self.seconds:
+            return f"no time yet: {listed}" if listed else ""
         after = f"first time after {self.seconds[self.MEASURED]:.2f} s"
         return f"{after}: {listed}" if listed else after
 

@@ -36,7 +36,8 @@ class ExploreFlags(BoundFlags):
 
 def explore(flags: ExploreFlags) -> int:
     """Write a page about a kernel, from source to machine code. Also its tiles and its time."""
-    require_folder(flags.output)
+    if not flags.json:
+        require_folder(flags.output)
     bound = flags.bind()
     config, beside = _config("--config", flags.config), _config("--beside", flags.beside)
     if flags.measure and hasattr(bound, "stages"):

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tilesmith.cli.dispatch.shapes_file import line_of
-from tilesmith.cli.output import show, tell
+from tilesmith.cli.flags import USAGE_ERROR
+from tilesmith.cli.output import UsageError, make_folder, show, tell
 from tilesmith.cli.run_script import SETTINGS, run_script
+from tilesmith.diagnostics.wording import counted
 from tilesmith.jit.kernel import Kernel
 from tilesmith.lab.reports import json_line
 
@@ -50,6 +53,11 @@ def record(
     is_json: Annotated[bool, typer.Option("--json", help="say as JSON what was written")] = False,
 ) -> None:
     """Run a script, and write what its kernels are called with. Each kernel gets a file."""
+    try:
+        make_folder(output)
+    except UsageError as error:
+        tell(f"error: {error}")
+        raise typer.Exit(USAGE_ERROR) from None
     with recorded_calls() as calls:
         try:
             run_script(script, arguments or [])
@@ -65,22 +73,28 @@ def record(
 def write_calls(calls: Calls, folder: Path) -> dict[Path, Counter[str]]:
     """One file for each kernel, the most frequent arguments first; what was written."""
     written: dict[Path, Counter[str]] = {}
-    met = Counter[str]()
+    names = {kernel.name for kernel in calls}
+    taken = set[str]()
     for kernel, lines in calls.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        met[kernel.name] += 1
         # Kernels of two modules, or of a function that makes some, may share a name.
-        number = f"_{met[kernel.name]}" if met[kernel.name] > 1 else ""
-        path = folder / f"{kernel.name}{number}.txt"
-        text = [f"{line}  # {n} call{'s' * (n > 1)}" for line, n in lines.most_common()]
-        path.write_text("\n".join(text) + "\n", encoding="utf-8")
-        written[path] = lines
+        numbered = (f"{kernel.name}_{number}" for number in count(2))
+        free = (name for name in numbered if name not in taken | names)
+        name = kernel.name if kernel.name not in taken else next(free)
+        taken.add(name)
+        path = folder / f"{name}.txt"
+        text = "".join(f"{line}  # {counted(n, 'call')}\n" for line, n in lines.most_common())
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            tell(f"{path} cannot be written: {error.strerror}; what it would hold:\n{text}")
+        else:
+            written[path] = lines
     return written
 
 
 def file_text(path: Path, lines: Counter[str]) -> str:
     """A file in one line."""
-    return f"{path}: {len(lines)} shapes, {sum(lines.values())} calls"
+    return f"{path}: {counted(len(lines), 'shape')}, {counted(lines.total(), 'call')}"
 
 
 def file_record(path: Path, lines: Counter[str]) -> dict[str, Any]:

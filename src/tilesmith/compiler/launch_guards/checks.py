@@ -23,8 +23,6 @@ from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import INT32_LIMIT, TensorType, TileType
 
 REQUIRE, REQUIRE_TENSOR = "require", "require_tensor"
-_INDENT = "    "
-_COUNTS = ("size", "stride", "cdiv", "next_power_of_2")
 _PARTS_OF_COMPLEX = (F16, F32, F64)
 _MADE_FOR = "this module was made for"
 _REQUIRE = f'''
@@ -291,74 +289,3 @@ def _overlap_checks(trace: Trace, arguments: Mapping[str, TensorType]) -> Iterat
             # Empty tensors have no memory, all at the same place.
             test = f"{' != '.join(places)} or {first}.numel() == 0"
             yield f"{REQUIRE}({what!r}, {test}, True)"
-
-
-def guarded_lines(statements: Sequence[str]) -> Iterator[str]:
-    """The checks, after one condition: where it holds, none of those in it would raise.
-
-    Calls of checking functions take more time than what they compare. The condition may be false
-    where checks have nothing to say (they then run, and decide), never the other way round.
-    """
-    pairs = [(statement, _condition(statement)) for statement in statements]
-    if any(s.startswith(REQUIRE_TENSOR) and not condition for s, condition in pairs):
-        # A tensor whose rank nobody has looked at may lack the axis that is asked for.
-        pairs = [(s, "" if ".size(" in c or ".stride(" in c else c) for s, c in pairs]
-    known = [condition for _, condition in pairs if condition]
-    if known:
-        yield "if not ("
-        for number, condition in enumerate(known):
-            yield f"{_INDENT}{'and ' * (number > 0)}{condition}"
-        yield "):"
-        yield from (f"{_INDENT}{statement}" for statement, condition in pairs if condition)
-    yield from (statement for statement, condition in pairs if not condition)
-
-
-def _condition(statement: str) -> str:
-    """What must hold for a check to be content; empty where it has to be asked."""
-    call = ast.parse(statement, mode="eval").body
-    assert isinstance(call, ast.Call)
-    assert isinstance(call.func, ast.Name)
-    name = call.func.id.removesuffix("_of_module")
-    if name == REQUIRE_TENSOR:
-        return _tensor_condition(call.args)
-    return _value_condition(*call.args[1:]) if name == REQUIRE else ""
-
-
-def _tensor_condition(given: Sequence[ast.expr]) -> str:
-    name, dtype, sizes, strides = map(ast.unparse, given[1:5])
-    head = f"{name}.dtype is {dtype}"
-    if "None" not in sizes + strides:
-        return f"{head} and {name}.shape == {sizes} and {name}.stride() == {strides}"
-    counts, steps = ast.literal_eval(given[3]), ast.literal_eval(given[4])
-    # The stride of an axis of one element is anything, also in a tensor without gaps.
-    is_last_known = steps[-1] is None or (steps[-1], counts[-1]) == (1, None)
-    is_free = set(steps[:-1]) <= {None} and is_last_known
-    if not is_free or len(given) < 6:
-        return ""
-    # Runtime sizes of a tensor without gaps: its length says how far offsets reach.
-    each = [f"{name}.size({i}) {'> 1' if n is None else f'== {n}'}" for i, n in enumerate(counts)]
-    whole = f"{name}.is_contiguous() and {name}.numel() <= {ast.unparse(given[5])}"
-    return " and ".join([head, f"{name}.dim() == {len(each)}", *each, whole])
-
-
-def _value_condition(given: ast.expr, expected: ast.expr) -> str:
-    text, wanted = ast.unparse(given), ast.unparse(expected)
-    if isinstance(given, ast.Tuple) and wanted.endswith(f",) * {len(given.elts)}"):
-        return " == ".join(map(ast.unparse, given.elts))
-    if not isinstance(expected, ast.Constant):
-        return f"{text} == {wanted}" if _is_count(given) and _is_count(expected) else ""
-    if expected.value is None or isinstance(expected.value, bool):
-        return f"({text}) is {wanted}"
-    kind = type(expected.value).__name__
-    if kind not in ("int", "str"):  # 0.0 and -0.0 are equal, and NaN is not
-        return ""
-    if isinstance(given, ast.Name):
-        return f"type({text}) is {kind} and {text} == {wanted}"
-    return f"({text}) == {wanted}" if _is_count(given) else ""
-
-
-def _is_count(asked: ast.expr) -> bool:
-    """Whether an expression of checks is an integer, whatever it is asked of."""
-    if isinstance(asked, ast.Call):
-        return bool(asked.args) and ast.unparse(asked.func).rpartition(".")[2] in _COUNTS
-    return isinstance(asked, ast.BinOp) and isinstance(asked.op, ast.Mod)
