@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ import tilesmith
 from benchmarks.checking import describe
 from benchmarks.gpu_defaults import time_all
 from examples import blackwell_attention as flat
+from examples import flex_attention as flex
 from examples import int4_gemm as int4
 from examples import nvfp4_gemm as nvfp4
 from examples import squeeze_and_excitation_net as squeeze
@@ -41,6 +42,8 @@ from tilesmith import Config
 DEVICE = "cuda" if torch.cuda.is_available() else "meta"
 ROLES, PAIRS, PAIR_PARTS = "warp_roles", "pair_products", "pair_parts"
 REPEATED_CALLS = 5
+WINDOW = 1024
+"""Keys before itself that a query sees, besides causal ones."""
 Call = Callable[[], Any]
 Change = dict[str, Any]
 
@@ -52,7 +55,7 @@ class FormCase:
     kernel: Any
     args: tuple[Any, ...]
     exact: Callable[[], torch.Tensor]
-    forms: dict[str, Sequence[Change]]
+    forms: Mapping[str, Sequence[Change]]
     """By form: changes of its default config."""
     rivals: dict[str, Call]
 
@@ -103,6 +106,42 @@ def _flat_case(batch: int, heads: int, length: int, width: int) -> FormCase:
     return FormCase(flat.blackwell_attention, (q, k, v), exact, {ROLES: [*changes, *walks]}, rivals)
 
 
+def _flex_case(heads: int, kv_heads: int, length: int, width: int, mask: str) -> FormCase:
+    """Four batches, blocks of 128 keys that a list names: causal ones, or a window of them."""
+    batch, block = 4, 128
+    q, k, v = (random(batch, count, length, width) for count in (heads, kv_heads, kv_heads))
+    count = -(-length // block)
+    last = torch.arange(count, dtype=torch.int32, device=DEVICE)
+    reach = count if mask == "causal" else WINDOW // block
+    first = (last - reach).clamp(min=0) if DEVICE != "meta" else last
+    lists = (first[:, None] + last[None, :]).clamp(max=count - 1).to(torch.int32)
+    counts = (last - first + 1).to(torch.int32).expand(batch * heads, count).contiguous()
+    blocks = lists.expand(batch * heads, count, count).contiguous()
+    mods = (flex.no_change, flex.causal if mask == "causal" else flex.sliding_window(WINDOW))
+    args = (q, k, v, flex.BlockMask(counts, blocks, block, block), *mods)
+    place = torch.arange(length, device=DEVICE)
+    hidden = place[None, :] > place[:, None]
+    if mask != "causal":
+        hidden = hidden | (place[:, None] - place[None, :] > WINDOW)
+
+    def exact() -> torch.Tensor:
+        """One head after the other."""
+        out, group = torch.empty_like(q, dtype=torch.double), heads // kv_heads
+        for b, h in ((b, h) for b in range(batch) for h in range(heads)):
+            scores = q[b, h].double() @ k[b, h // group].double().T / math.sqrt(width)
+            out[b, h] = (
+                scores.masked_fill_(hidden, -math.inf).softmax(-1) @ v[b, h // group].double()
+            )
+        return out
+
+    changes = _blocks(([128], 8, 2), ([64], 8, 3))
+    walks = [{**change, "pid_type": "flat"} for change in changes]
+    sdpa = functional.scaled_dot_product_attention
+    rivals = {"causal sdpa": lambda: sdpa(q, k, v, is_causal=True, enable_gqa=True)}
+    forms = {ROLES: [changes[1], *walks]}
+    return FormCase(flex.flex_attention, args, exact, forms, rivals if mask == "causal" else {})
+
+
 def _int4_case(m: int, k: int, n: int) -> FormCase:
     x = random(m, k)
     packed = torch.empty(k // 2, n, dtype=torch.int8, device=DEVICE)
@@ -120,7 +159,7 @@ def _int4_case(m: int, k: int, n: int) -> FormCase:
         {"block_sizes": [rows, columns, steps, part], "num_warps": 4, "num_stages": stages}
         for columns, steps, part, stages in (
             (32, 64, 512, 3), (32, 128, 512, 3), (64, 64, 512, 3), (32, 128, 1024, 3),
-            (64, 128, 1024, 3), (32, 128, 1024, 4), (16, 128, 1024, 4), (64, 64, 1024, 4),
+            (64, 128, 1024, 3), (64, 64, 256, 3), (64, 64, 1024, 3), (64, 64, 1024, 4),
         )
     ]  # fmt: skip
     rivals = {"bf16 weights": lambda: x @ int4.unpack(packed).to(x.dtype)}
@@ -140,8 +179,13 @@ def _nf4_case(m: int, k: int, n: int) -> FormCase:
     def exact() -> torch.Tensor:
         return nf4.reference(x, packed, scales, codes).double()
 
-    changes = _blocks(([16, 64, 64], 4, 3), ([64, 64, 64], 4, 3), ([64, 128, 64], 4, 3))
-    return FormCase(nf4.nf4_matmul, (x, packed, scales, codes), exact, {PAIRS: changes}, {})
+    changes = _blocks(([16, 16, 64], 4, 3), ([16, 16, 128], 4, 4), ([16, 32, 64], 4, 3))
+    shared = _blocks(
+        ([16, 16, 128, 512], 4, 3), ([16, 16, 128, 1024], 4, 3), ([16, 32, 64, 512], 4, 3),
+        ([16, 64, 64, 512], 4, 3), ([16, 64, 64, 256], 4, 4),
+    )  # fmt: skip
+    forms = {PAIRS: changes, PAIR_PARTS: shared}
+    return FormCase(nf4.nf4_matmul, (x, packed, scales, codes), exact, forms, {})
 
 
 def _nvfp4_case(m: int, k: int, n: int) -> FormCase:
@@ -153,12 +197,15 @@ def _nvfp4_case(m: int, k: int, n: int) -> FormCase:
 
     (x, x_scales, x_scale), (w, w_scales, w_scale) = operand(m), operand(n)
     args = (x, w, x_scales, w_scales, x_scale, w_scale)
-    changes = _blocks(([64, 64, 8], 4, 3), ([128, 128, 4], 8, 3))
+    changes = _blocks(([64, 64, 16], 4, 3), ([64, 32, 8], 4, 3), ([64, 32, 16], 4, 3))
+    shared = _blocks(([64, 64, 8, 64], 4, 3), ([64, 64, 8, 128], 4, 3), ([64, 32, 16, 64], 4, 3),
+                     ([64, 32, 8, 128], 4, 3), ([64, 64, 16, 64], 4, 3))  # fmt: skip
 
     def exact() -> torch.Tensor:
         return nvfp4.reference(*args).double()
 
-    return FormCase(nvfp4.nvfp4_gemm, args, exact, {PAIRS: changes}, {})
+    forms = {PAIRS: changes, PAIR_PARTS: shared}
+    return FormCase(nvfp4.nvfp4_gemm, args, exact, forms, {})
 
 
 def _gate_case(m: int, n: int, hidden: int) -> FormCase:
@@ -177,8 +224,14 @@ CASES: dict[str, Callable[[], FormCase]] = {
     "flat heads 4x32x1024x128": lambda: _flat_case(4, 32, 1024, 128),
     "flat heads 4x32x1000x128": lambda: _flat_case(4, 32, 1000, 128),
     "flat heads 4x32x2048x64": lambda: _flat_case(4, 32, 2048, 64),
+    "flat heads 4x32x1000x64": lambda: _flat_case(4, 32, 1000, 64),
+    "listed causal 4x32x8x2048x128": lambda: _flex_case(32, 8, 2048, 128, "causal"),
+    "listed causal 4x32x8x8192x128": lambda: _flex_case(32, 8, 8192, 128, "causal"),
+    "listed causal 4x32x8x2000x128": lambda: _flex_case(32, 8, 2000, 128, "causal"),
+    "listed window 4x32x8x4096x64": lambda: _flex_case(32, 8, 4096, 64, "window"),
     "int4 1x8192x8192": lambda: _int4_case(1, 8192, 8192),
     "int4 16x8192x8192": lambda: _int4_case(16, 8192, 8192),
+    "int4 16x4096x4096": lambda: _int4_case(16, 4096, 4096),
     "int4 64x8192x1280": lambda: _int4_case(64, 8192, 1280),
     "int4 1024x3584x8192": lambda: _int4_case(1024, 3584, 8192),
     "nf4 16x4096x4096": lambda: _nf4_case(16, 4096, 4096),

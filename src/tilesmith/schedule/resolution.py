@@ -175,6 +175,8 @@ class MultiFormSpec(ConfigSpec):
         ]
         if not splits:
             return own
+        ranks = [self.rules.form_rank(config[STRUCTURE]) for config in splits]
+        splits = [config for config, rank in zip(splits, ranks) if rank == min(ranks)]
         split = min(splits, key=lambda config: self.predict(config).total_ms)
         if super().feasibility(own) is not None:
             return split

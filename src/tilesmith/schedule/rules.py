@@ -224,6 +224,10 @@ class ScheduleRules:
         """Whether a form of the kernel may be its default."""
         return True
 
+    def form_rank(self, name: str) -> int:
+        """Of forms that may be the default those of the least rank are, the fastest of them."""
+        return 0
+
     def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
         """Names of forms in which programs share the rows of a kernel."""
         return ()

@@ -16,7 +16,6 @@ from tests.backends.triton.test_summed_parts import SHAPES, bind, found_by, rand
 from tests.interpreted import run_function
 from tests.native_text import run_native
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.backends.triton.heuristics.pairs import seeds
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.rearrangement import Join
@@ -163,14 +162,31 @@ def empty_int4(m: int, k: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.empty(k // 2, n, dtype=torch.int8, device="meta")
 
 
-def test_they_are_offered_and_no_default_before_a_device_has_run_them(monkeypatch: Any) -> None:
-    spec = bind(int4_gemm, *empty_int4(64, 8192, 1280)).config_spec
-    assert set(FORMS) <= set(spec.forms())
-    assert spec.default_config()["structure"] == "sum_parts"
-    monkeypatch.setattr(seeds, "UNTIMED", frozenset())
-    kernel = tilesmith.kernel(int4_gemm.fn, static_shapes=True)
-    spec = bind(kernel, *empty_int4(64, 8192, 1280)).config_spec
-    assert spec.default_config()["structure"] in FORMS
+@pytest.mark.parametrize(
+    ("shape", "form", "blocks"),
+    [
+        ((64, 8192, 1280), PARTS, [64, 32, 64, 512]),
+        # Rows of 64 bytes, where columns are many.
+        ((1, 8192, 8192), PARTS, [16, 64, 64, 1024]),
+        ((16, 4096, 4096), PARTS, [16, 64, 64, 256]),
+        # A short sum.
+        ((16, 1024, 8192), PRODUCTS, [16, 32, 128]),
+        # Many rows convert the weights once.
+        ((1024, 3584, 8192), "converted_ahead", [128, 256, 64]),
+    ],
+)
+def test_they_are_defaults_for_few_rows(shape: Any, form: str, blocks: list[int]) -> None:
+    chosen = bind(int4_gemm, *empty_int4(*shape)).config_spec.default_config()
+    assert (chosen["structure"], chosen["block_sizes"]) == (form, blocks)
+
+
+def test_tiles_are_wide_where_both_sides_are_converted() -> None:
+    x, w = (torch.empty(n, 2048, dtype=torch.uint8, device="meta") for n in (64, 4096))
+    scales = [torch.empty(n, 256, device="meta").to(torch.float8_e4m3fn) for n in (64, 4096)]
+    spec = bind(nvfp4_gemm, x, w, *scales, 1.0, 1.0).config_spec
+    chosen = spec.default_config()
+    assert (chosen["structure"], chosen["block_sizes"]) == (PARTS, [64, 64, 8, 64])
+    assert spec.forms()[PRODUCTS].default_config()["block_sizes"] == [64, 32, 8]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -15,7 +15,6 @@ from examples.blackwell_attention import blackwell_attention, reference
 from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.warp_role_model import Explorer, record
 from tests.backends.triton.warp_role_modules import any_stages, emit
-from tilesmith.backends.triton.warp_roles import offer
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.exc import InvalidConfig
 from tilesmith.numerics.compare import check_against
@@ -102,24 +101,18 @@ def many_heads():
     return [torch.empty(4, 32, 1024, 128, dtype=torch.bfloat16, device="meta") for _ in range(3)]
 
 
-def test_it_is_offered_and_no_default_before_a_device_has_run_it(monkeypatch):
-    spec = spec_of(blackwell_attention, many_heads())
-    assert FORM in spec.rules.other_ways(spec.kernel)
-    assert "structure" not in spec.default_config()
-    monkeypatch.setattr(offer, "UNTIMED", frozenset())
-    kernel = tilesmith.kernel(blackwell_attention.fn, static_shapes=True)
-    chosen = spec_of(kernel, many_heads()).default_config()
+def test_it_is_the_default():
+    chosen = spec_of(blackwell_attention, many_heads()).default_config()
     assert (chosen["structure"], chosen["block_sizes"]) == (FORM, [128, 128])
 
 
-def test_wide_steps_are_for_whole_tiles():
+def test_steps_are_wide_where_the_length_is_known():
     def first_step(length):
         spec = spec_of(blackwell_attention, tensors(length, length, 128))
         rules = spec.rules.other_ways(spec.kernel)[FORM]
         return rules.seeds(spec.kernel)[1][0].values(spec.kernel)["block_sizes"][1]
 
-    assert first_step(1024) == 128
-    assert first_step(1000) == 64
+    assert first_step(1024) == first_step(1000) == 128
 
 
 @tilesmith.kernel(static_shapes=True)

@@ -18,9 +18,9 @@ from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_see
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
-from tilesmith.backends.triton.heuristics.pairs import seeds as pairs
+from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
+from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
-from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
@@ -67,7 +67,7 @@ def _candidates(kernel: TargetedKernel, seed: GpuSeed) -> Iterator[GpuSeed]:
         yield from _elementwise(kernel, seed)
 
 
-def _several_grids_candidates(seed: SeveralGridsSeed) -> Iterator[SeveralGridsSeed]:
+def _several_grids_candidates(seed: several_grids.SeveralGridsSeed) -> Iterator[Seed]:
     """Seeds around that of each top-level loop, in turn, the other loops as they are."""
     series = [
         [seed.with_seed(i, found) for found in _candidates(part.kernel, part.seed)]
@@ -174,7 +174,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("attention", chained_matmul.attention_seeds),
     ("product of several loops", loops.several_loop_seeds),
     ("product of one column", narrow.one_column_seeds),
-    ("few rows by converted weights", pairs.few_row_seeds),
+    ("few rows by converted weights", few_row_seeds),
     ("product, then rows by it", narrow.walked_rows_seeds),
     ("matmul", matmul_seeds),
     ("rows of several tensors", several_row_seeds),
@@ -196,7 +196,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(ClusterOffers, pairs.PairForms):
+class TritonRules(ClusterOffers, PairForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
@@ -232,7 +232,7 @@ class TritonRules(ClusterOffers, pairs.PairForms):
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:
-        if isinstance(first, SeveralGridsSeed):
+        if isinstance(first, several_grids.SeveralGridsSeed):
             return _several_grids_candidates(first)
         return _candidates(kernel, first if isinstance(first, GpuSeed) else GpuSeed({}))
 

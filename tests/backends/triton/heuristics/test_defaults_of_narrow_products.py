@@ -56,7 +56,7 @@ def test_rows_by_a_sum_fill_an_instruction() -> None:
 @pytest.mark.parametrize(
     ("rows", "length", "columns", "blocks"),
     [
-        (1, 8192, 8192, [16, 32, 128, 2048]),
+        (1, 8192, 8192, [16, 64, 64, 1024]),
         (64, 8192, 1280, [64, 32, 64, 512]),
         (16, 2048, 8192, [16, 32, 128]),
         (16, 2048, 1280, [16, 16, 128]),
@@ -68,7 +68,7 @@ def test_few_rows_take_narrow_tiles_of_packed_weights_and_share_long_sums(
     weights = empty(length // 2, columns, dtype=torch.int8)
     config = default(int4_gemm, empty(rows, length), weights)
     assert config["block_sizes"] == blocks
-    assert config.get("structure") == ("sum_parts" if len(blocks) == 4 else None)
+    assert config.get("structure") == ("pair_parts" if len(blocks) == 4 else "pair_products")
 
 
 def test_words_are_stored_through_the_copy_engine_in_twice_as_many_parts() -> None:

@@ -96,7 +96,7 @@ class StepFunction:
         read = list(self._leaves(v for op in part.followers for v in op.operand_values()))
         others = {*plan.loop.body.yielded, *read}
         # Two loops that hand a tile on take its pairs apart, one loop does not.
-        is_split = part.is_handed_on and bool(self.segments)
+        is_split = part.is_handed_on and bool(self.segments) and not part.is_masked_at_run_time
         self.packed = {
             v
             for v in operands

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import emit_clearing
 from tilesmith.backends.triton.warp_roles.edges.operands import first_value, hold_operands
@@ -17,12 +16,12 @@ from tilesmith.backends.triton.warp_roles.edges.quotients import guard_quotients
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
 from tilesmith.backends.triton.warp_roles.instructions import unpack_name
 from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
+from tilesmith.backends.triton.warp_roles.listed.masks import IS_CUT, emit_listed
+from tilesmith.backends.triton.warp_roles.listed.turns import emit_start, emit_turns
 from tilesmith.backends.triton.warp_roles.loading import (
     Shared,
     emit_next,
-    emit_turns,
     entering,
-    loop_start,
 )
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
@@ -230,8 +229,7 @@ class ComputeRole:
             emitter.bind(result, self._products.names[arg])
         for op in plan.after:
             emitter.op(op)
-        if KEPT in shared.rings:
-            self._line(shared.rings[KEPT].release("piece"))
+        self._products.release(KEPT, "piece")
         emit_next(emitter, shared)
 
     def _emit_loop(self) -> None:
@@ -253,9 +251,11 @@ class ComputeRole:
         emitter, plan, writer = self._emitter, self._plan, self._emitter.writer
         early = [emitter.spelling.names.fresh(emitter.name_hint(p.dot.result)) for p in plan.early]
         flying = [emitter.spelling.names.fresh(f"next_{name}") for name in early]
-        if step.segments:
+        masked = "part != 1" if plan.listing is None else IS_CUT
+        if step.segments and plan.listing is None:
             emit_bounds(emitter, plan, step.segments)
         with writer.block("if turns > 0"):
+            emit_listed(emitter, plan, step.segments, "0")
             self._products.start_early("step", flying, ["turns == 1"])
             self._products.wait_products(early, flying, 0)
             self._products.read_vectors(plan.between, EARLY, "step")
@@ -263,6 +263,7 @@ class ComputeRole:
             self._emit_first_step(step, early)
             self._rescale()
             with self._other_turns(step):
+                emit_listed(emitter, plan, step.segments, "turn")
                 # Turns without masks are whole.
                 last = ["part != 1", LAST_TURN] if step.segments else [LAST_TURN]
                 self._products.start_early("step + turn", flying, last)
@@ -271,7 +272,7 @@ class ComputeRole:
                 self._products.read_vectors(plan.between, EARLY)
                 self._products.release(EARLY, "step + turn")
                 self._start_step(early, "turn")
-                self._call_step(step, "part != 1")
+                self._call_step(step, masked)
                 for name in map(self._output_name, step.held):
                     self._line(f"{name} = {emitter.spelling.helper('_hold')}({name})")
                 self._products.wait_late(sums)
@@ -285,8 +286,8 @@ class ComputeRole:
         # Triton 3.6 ends at an assertion where a tile is loaded inside of a branch.
         is_loading = any(isinstance(op, Load) for op in self._plan.between)
         self._start_step(early, "0")
-        if not step.segments or is_loading:
-            self._call_step(step, "True")
+        if not step.segments or is_loading or self._plan.listing is not None:
+            self._call_step(step, "True" if self._plan.listing is None else IS_CUT)
             return
         is_full = "full_to > 0"
         if step.segments.has_lower_bound(self._plan):
@@ -299,7 +300,7 @@ class ComputeRole:
     def _other_turns(self, step: StepFunction) -> Iterator[None]:
         """All turns but the first, those without masks in a loop of their own."""
         writer = self._emitter.writer
-        if not step.segments:
+        if not step.segments or self._plan.listing is not None:
             with writer.block("for turn in range(1, turns)"):
                 yield
             return
@@ -312,12 +313,10 @@ class ComputeRole:
 
     def _start_step(self, early: Sequence[str], turn: str) -> None:
         """What a step is called with: the first index of a turn, and results of early products."""
-        emitter, plan, loop = self._emitter, self._plan, self._plan.loop
-        start = start_name(loop.blocks[0], loop.body.args[0])
-        self._line(f"{start} = {loop_start(emitter, plan, turn)}")
-        emitter.bind(loop.body.args[0], start)
-        for product, name in zip(plan.early, early):
-            emitter.bind(product.dot.result, name)
+        if self._plan.listing is None or not self._plan.early:
+            emit_start(self._emitter, self._plan, turn)
+        for product, name in zip(self._plan.early, early):
+            self._emitter.bind(product.dot.result, name)
 
     def _call_step(self, step: StepFunction, is_masked: str) -> None:
         """Call the function of what lies between, and name its results."""

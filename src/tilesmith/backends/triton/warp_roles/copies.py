@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import gcd, prod
+from math import prod
 
 from tilesmith.backends.triton.emission.spelling import Expr
 from tilesmith.backends.triton.ops.accesses import (
@@ -14,6 +14,15 @@ from tilesmith.backends.triton.ops.accesses import (
     find_descriptor,
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.listed.steps import (
+    BYTE,
+    LEAST_FP8_STEP,
+    LEAST_STEP,
+    find_length,
+    has_fp8,
+    needs_whole_steps,
+    whole_steps,
+)
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
@@ -34,8 +43,6 @@ from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import Schedule
 
-LEAST_STEP, LEAST_FP8_STEP = 16, 64
-BYTE = 8
 SWIZZLED_BYTES = (128, 64, 32)
 """Widths over which rows of a tile are shuffled, so that matrix units read without conflicts."""
 
@@ -231,39 +238,6 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
         if columns is not None and (columns > MOST_COLUMNS or columns & (columns - 1)):
             return Refusal(f"a product has {columns} columns", product.dot.loc)
     return None
-
-
-def has_fp8(plan: RolePlan) -> bool:
-    """Whether a product has operands of 8 bits."""
-    return any(product.dot.lhs.tile.dtype.bits == BYTE for product in plan.products)
-
-
-def needs_whole_steps(plan: RolePlan) -> bool:
-    """Whether nobody clears what lies past the end: fp8 was never right so, two parts never do."""
-    return has_fp8(plan) or (bool(plan.cleared) and find_order(plan) is not None)
-
-
-def find_length(kernel: TargetedKernel, plan: RolePlan) -> int | None:
-    """The number of positions that the loop goes over, where it is the same for all tiles."""
-    ends = (plan.loop.begins[0], plan.loop.ends[0])
-    begin, end = map(kernel.outline.find_constant, ends)
-    return None if begin is None or end is None else max(0, end - begin)
-
-
-def is_cut_short(kernel: TargetedKernel, plan: RolePlan, step: int) -> bool:
-    """Whether the last of such steps may hold what lies past the end of the loop."""
-    length = find_length(kernel, plan)
-    return bool(plan.cleared) and (length is None or length % step != 0)
-
-
-def whole_steps(kernel: TargetedKernel, plan: RolePlan, rows: int) -> int:
-    """What steps of the loop must divide; 0 where any will do."""
-    whole = gcd(rows, plan.begin_step) if plan.long_last and not plan.cleared else 0
-    if not needs_whole_steps(plan):
-        return whole
-    (axis,) = kernel.outline.axes_of(plan.loop)
-    extent = kernel.outline.extent(Dim.of(plan.rows)) if plan.long_last else axis.extent
-    return gcd(whole, extent or 1)
 
 
 def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:

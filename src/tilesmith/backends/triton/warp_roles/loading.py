@@ -9,17 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from tilesmith.backends.triton.emission.axes import start_name
-from tilesmith.backends.triton.emission.spelling import Expr
 from tilesmith.backends.triton.warp_roles.copies import CopiedTile
-from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter, num_groups
+from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import Layout
+from tilesmith.backends.triton.warp_roles.listed.turns import emit_start
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     EARLY,
     KEPT,
     LATE,
-    THREE_GROUPS,
     Ring,
 )
 from tilesmith.ir.operation import Operation
@@ -77,29 +75,6 @@ def is_scalar(op: Operation) -> bool:
     return bool(op.results) and not any(value.tile.rank for value in op.results)
 
 
-def emit_turns(emitter: RoleEmitter, plan: RolePlan) -> None:
-    """How often the loop runs."""
-    begin, end = emitter.expr(plan.loop.begins[0]), emitter.expr(plan.loop.ends[0])
-    length = end - begin
-    block = emitter.spelling.block_name(plan.loop.blocks[0])
-    size = emitter.schedule.symbols[plan.loop.blocks[0]]
-    if isinstance(length.constant, int):
-        turns = max(0, -(-length.constant // size))
-        if num_groups(emitter.schedule) < THREE_GROUPS:
-            emitter.writer.line(f"turns = {turns}")
-        else:
-            emitter.writer.line(f"turns = {emitter.spelling.helper('_count')}({turns})")
-    else:
-        emitter.writer.line(f"turns = gl.cdiv(gl.maximum({length}, 0), {block})")
-
-
-def loop_start(emitter: RoleEmitter, plan: RolePlan, turn: str) -> str:
-    """The first index of a turn's tile."""
-    begin = emitter.expr(plan.loop.begins[0])
-    block = emitter.spelling.block_name(plan.loop.blocks[0])
-    return str(begin + Expr(f"{turn} * {block}"))
-
-
 def emit_copies(emitter: RoleEmitter, shared: Shared) -> None:
     """The role that loads: tiles of each ring, as slots become free."""
     plan, writer = shared.plan, emitter.writer
@@ -107,8 +82,7 @@ def emit_copies(emitter: RoleEmitter, shared: Shared) -> None:
     if kept is not None:
         _emit_copy(emitter, shared, kept, "piece")
     with writer.block("for turn in range(turns)"):
-        start = start_name(plan.loop.blocks[0], plan.loop.body.args[0])
-        writer.line(f"{start} = {loop_start(emitter, plan, 'turn')}")
+        emit_start(emitter, plan, "turn")
         for kind in (EARLY, LATE):
             if kind in shared.rings:
                 _emit_copy(emitter, shared, shared.rings[kind], "step + turn")

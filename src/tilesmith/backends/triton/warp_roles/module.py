@@ -38,10 +38,10 @@ from tilesmith.backends.triton.warp_roles.emitter import (
 )
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
+from tilesmith.backends.triton.warp_roles.listed.turns import emit_turns
 from tilesmith.backends.triton.warp_roles.loading import (
     Shared,
     emit_copies,
-    emit_turns,
     entering,
     is_scalar,
 )
@@ -133,8 +133,10 @@ class RoleModule:
     def _emitter(self) -> RoleEmitter:
         rules: Rules = {**self.rules, Store: self._stores.emit}
         made = RoleEmitter(self.function, self.schedule, rules, self.plan.rows, self.layouts)
-        made.long_last = self.plan.long_last
+        made.long_last = self.plan.late_first
         made.scope.parts = self.parts
+        # Two loops that are one.
+        made.facts.axes = {**made.facts.axes, self.plan.loop: made.facts.axes[self.plan.tiles]}
         if self.plan.is_uneven and self.plan.branch is None:
             made.renumber = partial(go_back, made)
         if self.buffers.has_key_order:
@@ -192,7 +194,9 @@ class RoleModule:
         """The functions of what lies between products: none, one, or one for each part."""
         plan, name = self.plan, f"{self.name}_step"
         between = [op for op in plan.between if op not in self.buffers.tiles]
-        parts = [StepPart(between, plan.late, plan.rescaling, is_handed_on=True)] * bool(plan.early)
+        is_listed = plan.listing is not None
+        whole = StepPart(between, plan.late, plan.rescaling, is_listed, is_handed_on=True)
+        parts = [whole] * bool(plan.early)
         if self.order is not None:
             parts = find_parts(plan, self.order, self.buffers.tiles)
         names = [name, f"{name}_2"]

@@ -12,21 +12,11 @@ from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
-from tilesmith.ir.types import Dim
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
 HOPPER = 90
-UNTIMED = frozenset({"rows of others"})
-"""What no device has run yet: a config or a search may take it, a default does not."""
 LEAST_GAIN = 0.8
 """Of the time that is predicted without roles, which is too short for chained products."""
-
-
-def was_timed(plan: RolePlan) -> bool:
-    """Whether all that a plan needs has run on a device."""
-    rows = Dim.of(plan.rows)
-    has_others = any(x.mask is None and rows in x.result.tile.shape for x in plan.longer)
-    return not ({"rows of others"} if has_others else set[str]()) & UNTIMED
 
 
 class RoleOffers(ConfigConditions):
@@ -68,7 +58,7 @@ class RoleOffers(ConfigConditions):
         if name != FORM:
             return super().may_be_first_form(name, kernel)
         chained, plan = kernel.facts.attention, plan_roles(kernel.outline.function)
-        if not isinstance(plan, RolePlan) or not was_timed(plan):
+        if not isinstance(plan, RolePlan):
             return False
         if chained is None:
             return do_waves_pay(kernel, plan)

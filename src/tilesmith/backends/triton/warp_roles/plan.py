@@ -22,6 +22,15 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tilesmith.backends.triton.warp_roles.ends.cuts import Bounds, find_cuts
+from tilesmith.backends.triton.warp_roles.nests.checks import (
+    Refused,
+    check_ops,
+    find_users,
+    listing_of,
+    only_loop,
+    ops_around,
+)
+from tilesmith.backends.triton.warp_roles.nests.listing import Listing
 from tilesmith.backends.triton.warp_roles.refusals import (
     Refusal,
     find_branch,
@@ -32,19 +41,13 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
-from tilesmith.ir.ops.indexing import Arange, BlockSize, Full, Mask, TileIndex
+from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import Dim, Value
-
-_PLAIN_OPS = (
-    *(Elementwise, Cast, Mask, Broadcast, ExpandDims, Reduce),
-    *(Full, TileIndex, Arange, BlockSize, Load, Store, Dot, Yield),
-)
-"""What the groups that compute can run; other ops exchange lanes in ways not tried with them."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,18 @@ class RolePlan:
     """Loads whose tiles may hold more than the source asks for."""
     cleared: frozenset[Load] = frozenset()
     """Those of the loop that may hold what lies past its end."""
+    listing: Listing | None = None
+    """What the loop is made of, where it goes over blocks of a list."""
+
+    @property
+    def top(self) -> Loop:
+        """The loop that stands among the ops of a tile."""
+        return self.loop if self.listing is None else self.listing.outer
+
+    @property
+    def tiles(self) -> Loop:
+        """The loop over tiles, as the function has it."""
+        return self.loop if self.listing is None else self.listing.inner
 
     @property
     def always(self) -> tuple[Operation, ...]:
@@ -91,8 +106,8 @@ class RolePlan:
     @property
     def entering(self) -> tuple[Operation, ...]:
         """What groups run before the loop of a tile that has work."""
-        ops = _ops_around(self.grid, self.branch)
-        return tuple(op for op in ops[: ops.index(self.loop)] if op not in self.kept)
+        ops = ops_around(self.grid, self.branch)
+        return tuple(op for op in ops[: ops.index(self.top)] if op not in self.kept)
 
     @property
     def before(self) -> tuple[Operation, ...]:
@@ -102,8 +117,8 @@ class RolePlan:
     @property
     def after(self) -> tuple[Operation, ...]:
         """What groups run after the loop."""
-        ops = _ops_around(self.grid, self.branch)
-        return tuple(op for op in ops[ops.index(self.loop) + 1 :] if not isinstance(op, Yield))
+        ops = ops_around(self.grid, self.branch)
+        return tuple(op for op in ops[ops.index(self.top) + 1 :] if not isinstance(op, Yield))
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -116,6 +131,11 @@ class RolePlan:
         return frozenset({self.rows}) if self.loop.ends[0] in self._of_rows else frozenset()
 
     @property
+    def late_first(self) -> frozenset[str]:
+        """The same, where lists may be longer for later rows."""
+        return self.long_last if self.listing is None else frozenset({self.rows})
+
+    @property
     def first_row(self) -> Value:
         """Where a tile of rows begins."""
         return self.grid.body.args[self.grid.blocks.index(self.rows)]
@@ -123,7 +143,8 @@ class RolePlan:
     @property
     def is_uneven(self) -> bool:
         """Whether the loop begins or ends elsewhere for other rows."""
-        return bool({self.loop.begins[0], self.loop.ends[0]} & self._of_rows)
+        ends = {self.loop.begins[0], self.loop.ends[0]}
+        return self.listing is not None or bool(ends & self._of_rows)
 
     @property
     def _of_rows(self) -> set[Value]:
@@ -154,12 +175,6 @@ class RolePlan:
         return "late" if is_late else "early"
 
 
-class _Refused(Exception):  # noqa: N818  it never leaves this module
-    def __init__(self, reason: str, op: Operation) -> None:
-        super().__init__(reason)
-        self.refusal = Refusal(reason, op.loc)
-
-
 def plan_roles(function: Function) -> RolePlan | Refusal:
     """How the warps of a kernel may share its work, or why they cannot."""
     first = function.body.ops[0]
@@ -168,7 +183,7 @@ def plan_roles(function: Function) -> RolePlan | Refusal:
         if len(grids) != 1 or not isinstance(grids[0], Grid):
             return Refusal("it has more than one top-level loop", grids[-1].loc)
         return _Planner(function, grids[0]).plan()
-    except _Refused as refused:
+    except Refused as refused:
         return refused.refusal
     except IndexError:
         return Refusal("it has no loop", first.loc)
@@ -178,19 +193,23 @@ class _Planner:
     def __init__(self, function: Function, grid: Grid) -> None:
         self._grid = grid
         self._branch = find_branch(grid)
-        self._loop = _only_loop(grid, self._branch)
         self._defining = definitions(function.body)
+        top = only_loop(grid, self._branch)
+        self._listing = listing_of(top, self._defining)
+        self._loop = top if self._listing is None else self._listing.loop
         self._body = self._loop.body.ops[:-1]
         self._inside = set(self._body)
-        around = _ops_around(grid, self._branch)
-        self._ops = tuple(dict.fromkeys((*grid.body.ops, *around, *self._loop.body.ops)))
+        around = ops_around(grid, self._branch)
+        listed = () if self._listing is None else self._listing.scalars
+        self._ops = tuple(dict.fromkeys((*grid.body.ops, *around, *listed, *self._loop.body.ops)))
+        self._nests = (self._branch, top)
         self._users = find_users(self._ops)
 
     def plan(self) -> RolePlan:
-        _check_ops(self._ops, self._branch, self._loop)
+        check_ops(self._ops, self._nests, self._loop)
         dots = [op for op in self._body if isinstance(op, Dot)]
         if not dots:
-            raise _Refused("its loop has no product", self._loop)
+            raise Refused("its loop has no product", self._loop)
         products = [self._product(dot) for dot in dots]
         late = [product for product in products if self._is_late(product)]
         early = [product for product in products if product not in late]
@@ -199,7 +218,7 @@ class _Planner:
         for product in late:
             self._check_rounded(product)
         if not late:
-            raise _Refused("no product of its loop adds to an accumulator", dots[0])
+            raise Refused("no product of its loop adds to an accumulator", dots[0])
         rows = self._rows(products)
         loads = dict.fromkeys(x for p in products for x in (p.lhs, p.rhs) if x is not None)
         rescaling = self._rescaling(late)
@@ -219,6 +238,7 @@ class _Planner:
             rescaling,
             self._begin_step(rows, self._loop.begins[0]),
             self._branch,
+            listing=self._listing,
         )
         plan = self._with_cuts(plan)
         self._check_rows(plan)
@@ -228,10 +248,10 @@ class _Planner:
     def _product(self, dot: Dot) -> Product:
         lhs, rhs = dot.lhs.tile.dtype, dot.rhs.tile.dtype
         if lhs != rhs or lhs not in (F16, BF16, F8E4M3) or dot.result.tile.dtype != F32:
-            raise _Refused(f"a product of {lhs} and {rhs} in {dot.result.tile.dtype}", dot)
+            raise Refused(f"a product of {lhs} and {rhs} in {dot.result.tile.dtype}", dot)
         right = self._copied(dot.rhs)
         if right is None:
-            raise _Refused("the right operand of a product is computed, not loaded", dot)
+            raise Refused("the right operand of a product is computed, not loaded", dot)
         return Product(dot, self._copied(dot.lhs), right)
 
     def _copied(self, value: Value) -> Load | None:
@@ -248,14 +268,17 @@ class _Planner:
 
     def _with_cuts(self, plan: RolePlan) -> RolePlan:
         """Rows of others are computed and not stored; what is past the end of the loop counts."""
-        bounds = Bounds(plan.sides, plan.rows, plan.first_row, self._defining)
+        known = (plan.sides, plan.rows, plan.first_row, self._defining)
+        bounds = Bounds(*known) if plan.listing is None else plan.listing.bounds(*known)
         loads, step = (*plan.kept, *plan.ring), plan.loop.blocks[0]
         cuts = {load: find_cuts(load, (plan.grid, plan.loop), bounds) for load in loads}
         for load, found in cuts.items():
             if found - {plan.rows, step}:
-                raise _Refused(f"a tile of {load.tensor.name} may end before the tensor does", load)
+                raise Refused(f"a tile of {load.tensor.name} may end before the tensor does", load)
         longer = {load for load in loads if cuts[load] or load.mask is not None}
         cleared = {load for load in loads if step in cuts[load]}
+        if cleared and plan.listing is not None:
+            raise Refused("a block of its list may end before a tensor does", plan.loop)
         return replace(plan, longer=frozenset(longer), cleared=frozenset(cleared))
 
     def _feeds_products_only(self, value: Value) -> bool:
@@ -278,7 +301,7 @@ class _Planner:
             op = self._defining.get(op.x)
         is_rounded = isinstance(op, Cast) and op.x.tile.dtype == F32
         if product.lhs is None and product.dot.lhs.tile.dtype == F8E4M3 and not is_rounded:
-            raise _Refused("8-bit weights that are not rounded from fp32", product.dot)
+            raise Refused("8-bit weights that are not rounded from fp32", product.dot)
 
     def _is_late(self, product: Product) -> bool:
         """Whether its result is carried to the next turn and read by nothing else."""
@@ -291,9 +314,9 @@ class _Planner:
         """It must be possible to start it before the turn before has ended."""
         dot = product.dot
         if product.lhs is None:
-            raise _Refused("a product of computed tiles that is no sum over the loop", dot)
+            raise Refused("a product of computed tiles that is no sum over the loop", dot)
         if dot.acc is not None:
-            raise _Refused("a sum over the loop that is also read inside of it", dot)
+            raise Refused("a sum over the loop that is also read inside of it", dot)
 
     def _rescaling(self, late: Iterable[Product]) -> tuple[Operation, ...]:
         """What turns an accumulator into the operand that a late product adds to."""
@@ -305,7 +328,7 @@ class _Planner:
             users = self._users.get(pending.pop(), [])
             for user in (op for op in users if op not in sums and op not in found):
                 if not isinstance(user, (Elementwise, Cast, Mask)):
-                    raise _Refused("an accumulator is read while it is summed up", user)
+                    raise Refused("an accumulator is read while it is summed up", user)
                 found.add(user)
                 pending.append(user.results[0])
         return tuple(op for op in self._body if op in found)
@@ -315,7 +338,7 @@ class _Planner:
         blocks = {product.dot.lhs.tile.shape[-2].symbol for product in products}
         (block, *others) = blocks
         if others or block is None or block not in self._grid.blocks:
-            raise _Refused("its products have no rows of one tile in common", self._loop)
+            raise Refused("its products have no rows of one tile in common", self._loop)
         return block
 
     def _begin_step(self, rows: str, value: Value) -> int:
@@ -336,17 +359,17 @@ class _Planner:
         for arg, value in zip(loop.carried, loop.body.yielded):
             is_own = value is arg or value in sums or value in inside
             if not is_own or loop.body.yielded.count(value) > 1:
-                raise _Refused("the loop hands a value on that it does not compute", loop)
+                raise Refused("the loop hands a value on that it does not compute", loop)
         old = {arg for arg, value in zip(loop.carried, loop.body.yielded) if value not in sums}
         for product in plan.late:
             if product.lhs is None and product.dot.lhs not in inside:
-                raise _Refused("a sum multiplies what the turn before has left", product.dot)
+                raise Refused("a sum multiplies what the turn before has left", product.dot)
         pending = [value for op in plan.rescaling for value in op.operand_values()]
         while pending:
             value = pending.pop()
             view = self._defining.get(value)
             if value in old:
-                raise _Refused("an accumulator is scaled by what the turn before has left", loop)
+                raise Refused("an accumulator is scaled by what the turn before has left", loop)
             if isinstance(view, (Broadcast, ExpandDims, Cast, Mask)):
                 pending.append(view.x)
 
@@ -355,45 +378,10 @@ class _Planner:
         rows = Dim.of(plan.rows)
         for product in plan.products:
             if rows in product.dot.rhs.tile.shape or rows == product.dot.lhs.tile.shape[-1]:
-                raise _Refused("a product sums over the rows that groups would share", product.dot)
+                raise Refused("a product sums over the rows that groups would share", product.dot)
         for op in (*plan.before, *plan.between, *plan.rescaling, *plan.after):
             if isinstance(op, Reduce) and op.x.tile.shape[op.axis] == rows:
-                raise _Refused("rows that groups would share are reduced", op)
+                raise Refused("rows that groups would share are reduced", op)
         for load in plan.kept:
             if load.mask is not None and load.mask.tile.shape[0] != rows:
-                raise _Refused(f"a mask of {load.tensor.name} leaves out more than rows", load)
-
-
-def _only_loop(grid: Grid, branch: If | None) -> Loop:
-    found = [op for op in _ops_around(grid, branch) if op.regions()]
-    if len(found) != 1 or not isinstance(found[0], Loop):
-        raise _Refused("it has not exactly one loop inside its tiles", found[-1] if found else grid)
-    return found[0]
-
-
-def _ops_around(grid: Grid, branch: If | None) -> tuple[Operation, ...]:
-    """Those among which the loop stands."""
-    return grid.body.ops if branch is None else branch.then.ops
-
-
-def _check_ops(ops: Iterable[Operation], branch: If | None, loop: Loop) -> None:
-    if loop.rank != 1 or not loop.blocks[0] or loop.is_ordered:
-        raise _Refused("its loop does not run over the tiles of one axis in any order", loop)
-    for op in ops:
-        is_known = isinstance(op, _PLAIN_OPS) or op in (loop, branch) or isinstance(op, Permute)
-        if not is_known:
-            raise _Refused(f"warps with roles cannot run {op.name} yet", op)
-        if isinstance(op, Dot) and op not in loop.body.ops:
-            raise _Refused("a product stands outside of the loop", op)
-    for op in loop.body.ops:
-        if isinstance(op, Store):
-            raise _Refused("it stores inside of the loop", op)
-
-
-def find_users(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
-    """The ops that read each value."""
-    users: dict[Value, list[Operation]] = {}
-    for op in ops:
-        for value in dict.fromkeys(op.operand_values()):
-            users.setdefault(value, []).append(op)
-    return users
+                raise Refused(f"a mask of {load.tensor.name} leaves out more than rows", load)

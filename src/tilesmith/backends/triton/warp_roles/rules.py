@@ -18,7 +18,6 @@ from tilesmith.backends.triton.warp_roles.columns.tiles import (
     column_slot,
     wave_seeds,
 )
-from tilesmith.backends.triton.warp_roles.copies import is_cut_short, whole_steps
 from tilesmith.backends.triton.warp_roles.edges.operands import (
     GROUP_REGISTERS,
     OTHER_REGISTERS,
@@ -26,6 +25,11 @@ from tilesmith.backends.triton.warp_roles.edges.operands import (
     tiles_in_registers,
 )
 from tilesmith.backends.triton.warp_roles.edges.walking import GROUPINGS, head_grouping, tile_order
+from tilesmith.backends.triton.warp_roles.listed.steps import (
+    check_step,
+    fitting_step,
+    is_cut_short,
+)
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
@@ -127,7 +131,7 @@ class RoleModel(KernelModel):
         sizes, outline = self.kernel.sizes(values).symbols, self.kernel.outline
         axes = outline.axes_of(outline.grids[0])
         tiles = prod(-(-(axis.extent or 1) // sizes.get(axis.block, 1)) for axis in axes)
-        (loop,) = outline.axes_of(self._plan.loop)
+        (loop,) = outline.axes_of(self._plan.tiles)
         return tiles, -(-(loop.extent or 1) // sizes.get(loop.block, 1))
 
     def _count_operations(self, *kinds: str) -> float:
@@ -210,15 +214,7 @@ class WarpRoleRules(ConfigConditions):
                 fix="another num_stages, or num_warps=8",
             )
         step = sizes.get(self._plan.loop.blocks[0], 1)
-        whole = whole_steps(kernel, self._plan, rows)
-        if whole % step:
-            raise InvalidConfig(
-                problem=f"steps of {step} over a loop that ends with {rows} rows"
-                if self._plan.long_last
-                else f"steps of {step} over a loop that ends before a tensor does",
-                expected=f"a divisor of {whole}: whole tiles are copied",
-                fix=f"{_largest_divisor(whole, step)} for {self._plan.loop.blocks[0]}",
-            )
+        check_step(kernel, self._plan, rows, step)
         for name, size in sizes.items():
             if name not in self._plan.sides and size != 1:
                 raise InvalidConfig(
@@ -243,8 +239,8 @@ class WarpRoleRules(ConfigConditions):
         rows = kernel.sizes(values).symbols[self._plan.rows] // self.programs
         if self._plan.loop.blocks[0] in kernel.entries.blocks:
             step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
-            whole = whole_steps(kernel, self._plan, rows)
-            values["block_sizes"][step] = _largest_divisor(whole, values["block_sizes"][step])
+            size = values["block_sizes"][step]
+            values["block_sizes"][step] = fitting_step(kernel, self._plan, rows, size)
         values["num_stages"] = max(values["num_stages"], least_stages(self._plan))
         if not can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
@@ -306,15 +302,17 @@ class WarpRoleRules(ConfigConditions):
         """
         is_narrow = all(_columns(kernel, p) <= NARROW for p in self._plan.late)
         is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
-        groups = (2,) if is_staggered else (3, 2) if is_narrow and is_even else (2, 3)
-        depths = (3, 2, 5, 1) if is_even and is_narrow else (2, 3, 5, 1)
+        # Three groups have no registers left to clear the rest of a tile with.
+        has_three = is_narrow and is_even and not is_cut_short(kernel, self._plan, 128)
+        groups = (2,) if is_staggered else (3, 2) if has_three else (2, 3)
+        depths = (3, 2, 5, 1) if has_three else (2, 3, 5, 1)
         depths = (2, 3) if is_staggered else depths
         model = self.model(kernel)
         may_walk = is_even or (not is_narrow and bool(find_vectors(self._plan)))
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
         ways = (True, False) if is_staggered and may_walk else (False,)
-        # Clearing the rest of a wide tile takes registers that a group does not have.
-        steps = (128, 64, 32)[is_cut_short(kernel, self._plan, 128) :]
+        # Where ends are not known, two groups have none either for wide tiles.
+        steps = (128, 64, 32)[is_cut_short(kernel, self._plan, 0) :]
         for is_looped, size, number, stages in combinations(ways, steps, groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
             seed = RoleSeed(blocks, number, stages, tile_order(kernel, self._plan))
@@ -329,7 +327,7 @@ class WarpRoleRules(ConfigConditions):
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
-        (loop,) = kernel.outline.axes_of(self._plan.loop)
+        (loop,) = kernel.outline.axes_of(self._plan.tiles)
         sides = [name for name in self._plan.sides if name in kernel.entries.blocks]
         blocks = {name: min(size, kernel.whole(name)) for name in sides}
         if not self._plan.early and loop.block in blocks:
@@ -361,13 +359,6 @@ def _of_one_tile(kernel: TargetedKernel, plan: RolePlan, seed: RoleSeed) -> Role
     (grid,) = kernel.outline.grids
     order = tuple(range(len(grid.blocks)))
     return replace(single, order=order, grouping=head_grouping(kernel, plan))
-
-
-def _largest_divisor(rows: int, size: int) -> int:
-    """The largest half, quarter and so on of a size that divides the rows."""
-    while rows % size:
-        size //= 2
-    return size
 
 
 def _num_bytes(load: Load, sizes: TileSizes) -> int:

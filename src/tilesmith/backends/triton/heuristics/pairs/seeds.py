@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from typing_extensions import override
 
@@ -12,14 +11,12 @@ from tilesmith.backends.triton.heuristics.narrow_products.seeds import (
     OperandForms,
     converted_seeds,
 )
-from tilesmith.backends.triton.heuristics.seed import GpuSeed
+from tilesmith.backends.triton.heuristics.pair_tiles.seeds import first_product, shares_sums
 from tilesmith.ir.ops.rearrangement import Join
 from tilesmith.ir.traversal import walk
 from tilesmith.schedule.rules import TargetedKernel
 
 PAIR_FORMS = (PAIR_PRODUCTS, PAIR_PARTS) = ("pair_products", "pair_parts")
-UNTIMED = frozenset(PAIR_FORMS)
-"""Forms that no device has run yet: a config or a search may take them, a default does not."""
 
 
 class PairForms(OperandForms):
@@ -37,16 +34,16 @@ class PairForms(OperandForms):
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
-        return name not in UNTIMED and super().may_be_first_form(name, kernel)
+        """For few rows, of which sums are shared or not."""
+        if name not in PAIR_FORMS:
+            return super().may_be_first_form(name, kernel)
+        kernel = first_product(kernel)
+        return bool(converted_seeds(kernel)) and shares_sums(kernel) == (name == PAIR_PARTS)
+
+    @override
+    def form_rank(self, name: str) -> int:
+        return -1 if name in PAIR_FORMS else super().form_rank(name)
 
     @override
     def least_gain(self, name: str) -> float:
         return 0.0 if name in PAIR_FORMS else super().least_gain(name)
-
-
-def few_row_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
-    """Of few rows by converted weights; two products of halves have the tiles of the whole."""
-    facts = kernel.facts.matmuls
-    if len(facts) == len(PAIR_FORMS) and facts[0].axes == facts[1].axes:
-        kernel = replace(kernel, facts=replace(kernel.facts, matmuls=facts[:1]))
-    return converted_seeds(kernel)

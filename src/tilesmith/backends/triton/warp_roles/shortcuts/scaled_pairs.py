@@ -22,9 +22,9 @@ from typing import TypeGuard
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import call, literal
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
+from tilesmith.backends.triton.warp_roles.factors.joined import in_single
 from tilesmith.backends.triton.warp_roles.layouts import Layout
-from tilesmith.backends.triton.warp_roles.plan import find_users
-from tilesmith.backends.triton.warp_roles.segments import in_single
+from tilesmith.backends.triton.warp_roles.nests.checks import find_users
 from tilesmith.dtypes import BF16, F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise

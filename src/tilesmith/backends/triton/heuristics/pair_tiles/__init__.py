@@ -1,0 +1,1 @@
+"""Tiles of products of pairs."""

@@ -1,0 +1,1 @@
+"""Loops over blocks whose places are loaded."""

@@ -1,0 +1,1 @@
+"""Which loops and ops warps with roles can run."""
