@@ -48,8 +48,6 @@ def find_held(plan: RolePlan, physical: Callable[[Dim], int], groups: int) -> li
     def count(shape: Shape, bits: int) -> int:
         return prod(map(physical, shape)) * bits // 32 // THREADS
 
-    if find_order(plan) is not None:
-        return []
     taken = OTHER_REGISTERS + sum(count(*tile) for tile in tiles_in_registers(plan))
     found: list[Product] = []
     for product in plan.early:
