@@ -28,10 +28,12 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (18, 3_638),
+    "tilesmith/backends/triton/warp_roles/bends": (2, 68),
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
-    "tilesmith/backends/triton/warp_roles/edges": (4, 233),
+    "tilesmith/backends/triton/warp_roles/edges": (3, 147),
     "tilesmith/backends/triton/warp_roles/ends": (2, 74),
-    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 651),
+    "tilesmith/backends/triton/warp_roles/held": (2, 92),
+    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 644),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (3, 113),
     "tilesmith/bench/scoreboard": (5, 737),
@@ -116,8 +118,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_051,
-    "files in src": 684,
+    "lines in src": 110_118,
+    "files in src": 687,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

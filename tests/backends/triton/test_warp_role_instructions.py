@@ -134,6 +134,23 @@ def test_tangents_in_exponents_are_off_by_little():
     assert names["_bend"](torch.tensor([math.nan]), 1.0).isnan().all()
 
 
+def test_tangents_that_share_a_reciprocal_are_off_by_little():
+    names = Simulation("".join(TANGENT_FUNCTIONS.values()))
+    x = torch.cat([torch.linspace(-80, 80, 1 << 16), torch.linspace(-3, 3, 1 << 16)])
+    # Neighbours of all sizes, so that products of four go from one to the largest that there are.
+    x = x[torch.randperm(x.numel(), generator=torch.Generator().manual_seed(0))]
+    odd = torch.tensor([math.inf, -math.inf, 3e38, -3e38, 0.0, -0.0, 1e-30, 90.0])
+    x = torch.cat([x, odd.repeat(8), torch.full([64], math.inf)]).reshape(-1, 64)
+    for factor in (1.0, 0.05):
+        found = names["_bend_rows"](x, 2 * factor * math.log2(math.e), None)
+        assert (found.double() - torch.tanh(x.double() * factor)).abs().max() < 2.0**-21
+        assert found.max() == 1.0
+    x[5, 7] = math.nan
+    is_bad = names["_bend_rows"](x, 1.0, None).isnan()
+    assert is_bad[5, 7]
+    assert not is_bad[torch.arange(x.size(0)) != 5].any()
+
+
 @tilesmith.kernel(static_shapes=True)
 def natural(q: torch.Tensor, k: torch.Tensor, way: hl.constexpr) -> torch.Tensor:
     """Sums of keys by powers of e: of scores, or of how far below the largest they are."""
@@ -185,9 +202,11 @@ def bent(q: torch.Tensor, k: torch.Tensor, way: hl.constexpr) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize(("way", "name"), [("plain", "_tanh"), ("steep", "_tanh"), ("", "_bend")])
+@pytest.mark.parametrize(
+    ("way", "name"), [("plain", "_tanh"), ("steep", "_tanh"), ("", "_bend_rows")]
+)
 def test_only_exponents_are_bent_by_an_exponential(way, name):
-    other = {"_tanh": "_bend", "_bend": "_tanh"}[name]
+    other = {"_tanh": "_bend_rows", "_bend_rows": "_tanh"}[name]
     text = emit(bent, (HEADS, HEADS, way), **config(2, "flat"))
     assert f"{name}(" in text
     assert f"{other}(" not in text

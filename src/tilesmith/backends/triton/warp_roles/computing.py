@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from tilesmith.backends.triton.emission.axes import start_name
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import emit_clearing
-from tilesmith.backends.triton.warp_roles.edges.operands import first_value, hold_operands
 from tilesmith.backends.triton.warp_roles.edges.quotients import guard_quotients
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.held.operands import first_value, hold_operands
 from tilesmith.backends.triton.warp_roles.instructions import unpack_name
 from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
 from tilesmith.backends.triton.warp_roles.loading import (

@@ -14,13 +14,13 @@ from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns
 from tilesmith.backends.triton.warp_roles.columns.tiles import RoleSeed, column_slot, wave_seeds
 from tilesmith.backends.triton.warp_roles.copies import is_cut_short, whole_steps
-from tilesmith.backends.triton.warp_roles.edges.operands import (
+from tilesmith.backends.triton.warp_roles.edges.walking import GROUPINGS, head_grouping, tile_order
+from tilesmith.backends.triton.warp_roles.held.operands import (
     GROUP_REGISTERS,
     OTHER_REGISTERS,
     THREADS,
     tiles_in_registers,
 )
-from tilesmith.backends.triton.warp_roles.edges.walking import GROUPINGS, head_grouping, tile_order
 from tilesmith.backends.triton.warp_roles.order import find_order, find_vectors, least_stages
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (

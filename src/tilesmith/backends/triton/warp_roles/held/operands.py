@@ -3,6 +3,8 @@
 For 64 rows by 128 columns, matrix units read a third of all operands for the rows, and groups
 share what shared memory delivers: 1.495 instead of 1.582 ms for bf16 attention of 4x32x4096x128 on
 an H200. Two loops, with masks and without, have no registers left for that: 0.96 instead of 0.84.
+Turns of two parts: 2.57 instead of 2.79 ms for gradients of queries, 8x32x4096x64. Wider ones run
+at what the card's power allows, and gain nothing (4x32x4096x128: 2.20 and 2.17).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from tilesmith.ir.types import Dim, Shape, Value
 
 GROUP_REGISTERS = {1: 240, 2: 240, 3: 160}
 """Of a thread that computes, by number of groups."""
+WIDEST_IN_PARTS = 64
+"""Columns of sums in turns of two parts that leave matrix units idle."""
 OTHER_REGISTERS = 30
 """For addresses, masks and values of rows."""
 THREADS = 32 * WARPS_PER_GROUP
@@ -48,6 +52,9 @@ def find_held(plan: RolePlan, physical: Callable[[Dim], int], groups: int) -> li
     def count(shape: Shape, bits: int) -> int:
         return prod(map(physical, shape)) * bits // 32 // THREADS
 
+    widest = max(physical(product.dot.result.tile.shape[-1]) for product in plan.late)
+    if find_order(plan) is not None and widest > WIDEST_IN_PARTS:
+        return []
     taken = OTHER_REGISTERS + sum(count(*tile) for tile in tiles_in_registers(plan))
     found: list[Product] = []
     for product in plan.early:

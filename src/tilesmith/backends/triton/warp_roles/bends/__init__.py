@@ -1,0 +1,1 @@
+"""Tangents in exponents: fewer reciprocals than numbers."""
