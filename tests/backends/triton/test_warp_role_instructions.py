@@ -17,12 +17,13 @@ from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.test_warp_role_simulation import check, config
 from tests.backends.triton.warp_role_modules import emit
 from tests.device.warp_role_cases import KERNELS, Case, make_args
+from tilesmith.backends.triton.warp_roles.growth.bits import in_both_halves
+from tilesmith.backends.triton.warp_roles.growth.factors import find_growth
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.rules import FORM
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import (
     PAIR_FUNCTIONS,
-    in_both_halves,
     split_factor,
 )
 from tilesmith.exc import InvalidConfig
@@ -50,6 +51,15 @@ def test_scores_are_rounded_as_written():
     assert "_largest_bf16(" in text
     found = Simulation(text)["rounded_scores"](q, k, v)
     check(found, rounded_exactly(q, k, v), 129)
+
+
+@pytest.mark.parametrize("n", [63, 64, 129])
+def test_scores_that_grow_are_rounded_as_written(n):
+    q, k, v = make_args(Case("plain", n, 32), "cpu")
+    text = emit(rounded_scores, (q, k, v), **config(2, "flat"))
+    assert "_grown_bf16(product, " in text
+    found = Simulation(text)["rounded_scores"](q, k, v)
+    check(found, rounded_exactly(q, k, v), n)
 
 
 @tilesmith.kernel(static_shapes=True)
@@ -94,6 +104,34 @@ def test_factors_in_two_parts_scale_every_number_to_the_same_bits(head_dim, unit
     assert torch.equal(found.isnan(), wanted.isnan())
     known = is_large & ~wanted.isnan()
     assert torch.equal(found[known], wanted[known])
+
+
+@pytest.mark.parametrize("head_dim", [32, 128, 512])
+def test_factors_that_grow_scale_every_number_to_the_same_bits(head_dim):
+    scale = math.log2(math.e) / math.sqrt(head_dim)
+    growth = find_growth(scale)
+    assert growth is not None
+    grown = Simulation("".join(PAIR_FUNCTIONS.values()))["_grown_bf16"]
+    found = grown(ALL_BF16.float(), in_both_halves(growth[0])) * growth[1]
+    wanted = (ALL_BF16.float() * scale).bfloat16().float()
+    size = ALL_BF16.float().abs()
+    known = (size == 0) | (size.isinf()) | ((size >= 2.0**-100) & (size < 3.2e38))
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found[known], wanted[known])
+
+
+def test_other_factors_do_not_grow():
+    for factor in (
+        0.5,
+        1.0,
+        1.44 / 16,
+        1 / math.sqrt(128),
+        1 / math.sqrt(80),
+        0.0,
+        -1.02,
+        math.inf,
+    ):
+        assert find_growth(factor) is None
 
 
 def test_factors_that_have_no_two_parts_are_left_alone():

@@ -222,8 +222,8 @@ class ComputeRole:
         self._start_carried()
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].wait_full("piece"))
-        if not self._segments:
-            self._products.held = hold_operands(emitter, shared, self._products.view)
+        view, is_masked = self._products.view, bool(self._segments)
+        self._products.held = hold_operands(emitter, shared, view, is_masked=is_masked)
         emitter.writer.origin(plan.loop.loc)
         self._emit_loop()
         for result, arg in zip(plan.loop.results, plan.loop.carried):
