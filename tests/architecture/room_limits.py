@@ -32,8 +32,9 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
     "tilesmith/backends/triton/warp_roles/edges": (3, 147),
     "tilesmith/backends/triton/warp_roles/ends": (2, 74),
-    "tilesmith/backends/triton/warp_roles/held": (2, 92),
-    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 644),
+    "tilesmith/backends/triton/warp_roles/growth": (3, 117),
+    "tilesmith/backends/triton/warp_roles/held": (2, 110),
+    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 634),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (3, 113),
     "tilesmith/bench/scoreboard": (5, 737),
@@ -118,8 +119,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_118,
-    "files in src": 687,
+    "lines in src": 110_243,
+    "files in src": 690,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
