@@ -27,14 +27,14 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/quotients": (2, 62),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
-    "tilesmith/backends/triton/warp_roles": (18, 3_638),
+    "tilesmith/backends/triton/warp_roles": (18, 3_635),
     "tilesmith/backends/triton/warp_roles/bends": (2, 68),
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
     "tilesmith/backends/triton/warp_roles/edges": (3, 147),
     "tilesmith/backends/triton/warp_roles/ends": (2, 74),
-    "tilesmith/backends/triton/warp_roles/growth": (3, 117),
+    "tilesmith/backends/triton/warp_roles/growth": (3, 124),
     "tilesmith/backends/triton/warp_roles/held": (2, 110),
-    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 634),
+    "tilesmith/backends/triton/warp_roles/shortcuts": (4, 631),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (3, 113),
     "tilesmith/bench/scoreboard": (5, 737),
@@ -119,7 +119,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_243,
+    "lines in src": 110_244,
     "files in src": 690,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

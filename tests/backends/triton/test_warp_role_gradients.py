@@ -222,7 +222,7 @@ def test_more_gradients(kind, is_causal, columns, n):
 
 
 def test_kept_operands_are_read_once_where_registers_and_turns_allow():
-    def is_held(head_dim, n, is_causal, kernel=query_gradients, columns=64):
+    def is_held(head_dim, n, is_causal, kernel: Any = query_gradients, columns=64):
         tile = torch.empty(2, n, head_dim, dtype=torch.bfloat16, device="meta")
         row = torch.empty(2, n, device="meta")
         args = (tile, tile, tile, tile, row, row, is_causal)

@@ -17,8 +17,9 @@ from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.test_warp_role_simulation import check, config
 from tests.backends.triton.warp_role_modules import emit
 from tests.device.warp_role_cases import KERNELS, Case, make_args
+from tilesmith.backends.triton.warp_roles.bends.tangents import BEND_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.growth.bits import in_both_halves
-from tilesmith.backends.triton.warp_roles.growth.factors import find_growth
+from tilesmith.backends.triton.warp_roles.growth.factors import GROWTH_FUNCTIONS, find_growth
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.rules import FORM
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
@@ -111,7 +112,7 @@ def test_factors_that_grow_scale_every_number_to_the_same_bits(head_dim):
     scale = math.log2(math.e) / math.sqrt(head_dim)
     growth = find_growth(scale)
     assert growth is not None
-    grown = Simulation("".join(PAIR_FUNCTIONS.values()))["_grown_bf16"]
+    grown = Simulation("".join(GROWTH_FUNCTIONS.values()))["_grown_bf16"]
     found = grown(ALL_BF16.float(), in_both_halves(growth[0])) * growth[1]
     wanted = (ALL_BF16.float() * scale).bfloat16().float()
     size = ALL_BF16.float().abs()
@@ -163,7 +164,7 @@ def test_tangents_are_within_eight_units_in_the_last_place():
 
 
 def test_tangents_in_exponents_are_off_by_little():
-    names = Simulation("".join(TANGENT_FUNCTIONS.values()))
+    names = Simulation("".join(BEND_FUNCTIONS.values()))
     x = torch.cat([torch.linspace(-40, 40, 100_001), torch.tensor([math.inf, -math.inf, 0.0])])
     for factor in (1.0, 0.05):
         found = names["_bend"](x, 2 * factor * math.log2(math.e))
@@ -173,7 +174,7 @@ def test_tangents_in_exponents_are_off_by_little():
 
 
 def test_tangents_that_share_a_reciprocal_are_off_by_little():
-    names = Simulation("".join(TANGENT_FUNCTIONS.values()))
+    names = Simulation("".join(BEND_FUNCTIONS.values()))
     x = torch.cat([torch.linspace(-80, 80, 1 << 16), torch.linspace(-3, 3, 1 << 16)])
     # Neighbours of all sizes, so that products of four go from one to the largest that there are.
     x = x[torch.randperm(x.numel(), generator=torch.Generator().manual_seed(0))]

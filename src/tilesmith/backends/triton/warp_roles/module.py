@@ -16,6 +16,7 @@ from tilesmith.backends.triton.emission.emitter import Rules
 from tilesmith.backends.triton.emission.spelling import Needs, device_name, triton_dtype
 from tilesmith.backends.triton.ops.program_ids import emit_body
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.bends.tangents import BEND_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import CLEARING_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, split_columns
@@ -37,6 +38,7 @@ from tilesmith.backends.triton.warp_roles.emitter import (
     in_gluon,
     num_groups,
 )
+from tilesmith.backends.triton.warp_roles.growth.factors import GROWTH_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
 from tilesmith.backends.triton.warp_roles.loading import (
@@ -70,6 +72,7 @@ from tilesmith.schedule.schedule import Schedule
 
 SHORTCUTS = {
     **{**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS},
+    **{**BEND_FUNCTIONS, **GROWTH_FUNCTIONS},
     **{**CLEARING_FUNCTIONS, **PIECE_FUNCTIONS, **QUOTIENT_FUNCTIONS, **ROUND_FUNCTIONS},
 }
 IMPORTS = """

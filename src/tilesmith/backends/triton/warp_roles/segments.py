@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from struct import pack, unpack
 
 from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.growth.bits import in_single
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.dtypes import BF16, F8E4M3, F16, F32
 from tilesmith.ir.function import Function
@@ -34,7 +34,6 @@ from tilesmith.ir.types import Dim, TileType, Value
 IS_MASKED = "IS_MASKED"
 """Whether a step applies masks: a constant of the emitted function."""
 Definitions = Mapping[Value, Operation]
-LARGEST = 3.4028235e38
 _STRICT = {"gt": 1, "lt": 1, "ge": 0, "le": 0}
 
 
@@ -274,11 +273,6 @@ def _find_fill(fill: float, scaling: Cast | Elementwise, defined: Lookup) -> flo
     near = [in_single(fill / scale * (1 + step * 2.0**-24)) for step in range(-3, 4)]
     # Products of two numbers in fp32 are exact in Python's.
     return next((x for x in near if x * scale == wanted), None)
-
-
-def in_single(number: float) -> float:
-    """Rounded to fp32, if it has such a number."""
-    return number if abs(number) >= LARGEST else unpack("f", pack("f", number))[0]
 
 
 def _in_fp32(value: Value) -> Value:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import frexp, ldexp
 from struct import pack, unpack
 
+LARGEST = 3.4028235e38
+"""In fp32."""
 BITS = 8
 """Of a number in bf16, the first one included."""
 NEIGHBOURS = (0, 1, -1, 2, -2, 3, -3)
@@ -30,6 +32,11 @@ def to_bits(number: float) -> int:
 def from_bits(bits: int) -> float:
     """The number in fp32 that has these bits."""
     return unpack("f", pack("I", bits))[0]
+
+
+def in_single(number: float) -> float:
+    """Rounded to fp32, if it has such a number."""
+    return number if abs(number) >= LARGEST else from_bits(to_bits(number))
 
 
 def in_both_halves(number: float) -> int:

@@ -23,10 +23,10 @@ from tilesmith.backends.triton.warp_roles.growth.bits import (
     from_bits,
     in_bf16,
     in_both_halves,
+    in_single,
     significands,
     to_bits,
 )
-from tilesmith.backends.triton.warp_roles.segments import in_single
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.types import Value
 

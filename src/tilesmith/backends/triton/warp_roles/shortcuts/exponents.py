@@ -22,7 +22,7 @@ from math import e, inf, log2
 
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import call, literal
-from tilesmith.backends.triton.warp_roles.bends.tangents import BEND_FUNCTIONS, emit_bend
+from tilesmith.backends.triton.warp_roles.bends.tangents import emit_bend
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import Layout
 from tilesmith.dtypes import F32
@@ -61,7 +61,6 @@ def _tanh(x):
     args = [above, below, x]
     return gl.inline_asm_elementwise(quotient, "=r,r,r,r", args, gl.float32, is_pure=True, pack=1)
 ''',
-    **BEND_FUNCTIONS,
 }
 """Functions of a module, by name."""
 

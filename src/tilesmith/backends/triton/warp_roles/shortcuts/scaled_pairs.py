@@ -26,17 +26,16 @@ from tilesmith.backends.triton.warp_roles.growth.bits import (
     from_bits,
     in_bf16,
     in_both_halves,
+    in_single,
     significands,
     to_bits,
 )
 from tilesmith.backends.triton.warp_roles.growth.factors import (
-    GROWTH_FUNCTIONS,
     emit_grown,
     find_growth,
 )
 from tilesmith.backends.triton.warp_roles.layouts import Layout
 from tilesmith.backends.triton.warp_roles.plan import find_users
-from tilesmith.backends.triton.warp_roles.segments import in_single
 from tilesmith.dtypes import BF16, F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -45,7 +44,6 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.types import Value
 
 PAIR_FUNCTIONS = {
-    **GROWTH_FUNCTIONS,
     "_scaled_bf16": '''
 @gluon.jit
 def _scaled_bf16(x, HIGH: gl.constexpr, LOW: gl.constexpr):
