@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/turned_products": (2, 190),
     "tilesmith/backends/triton/warp_roles": (18, 3_552),
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
-    "tilesmith/backends/triton/warp_roles/edges": (4, 233),
+    "tilesmith/backends/triton/warp_roles/edges": (3, 147),
     "tilesmith/backends/triton/warp_roles/ends": (2, 74),
     "tilesmith/backends/triton/warp_roles/factors": (2, 55),
     "tilesmith/backends/triton/warp_roles/listed": (4, 193),

@@ -104,7 +104,9 @@ def _in_pairs(text: str, args: Sequence[Any], dtype: torch.dtype) -> Tensor:
     parts = [
         torch.tensor(factor & 0xFFFF).to(torch.int16).view(torch.bfloat16) for factor in factors
     ]
-    if parts:
+    if "$4, pair;" in text:
+        exact = _round_once(exact.double() * parts[0].double() + exact.double())
+    elif parts:
         low = (exact.float() * parts[1].float()).bfloat16().double() if parts[1:] else 0.0
         exact = _round_once(exact.double() * parts[0].double() + low)
     return exact.to(dtype)

@@ -34,8 +34,13 @@ ONE_PIECE = [(turns,) for turns in range(6)]
 TWO_PIECES = [(0, 2), (2, 0), (1, 1), (2, 3), (3, 2)]
 
 
-def kept_reads(turns, extra):
-    """A kept tile is read once a turn, and once more by the product before the first turn."""
+def kept_reads(turns, extra, is_held):
+    """A kept tile is read once a turn, and once more by the product before the first turn.
+
+    Where it is held in registers, threads read it once for all turns.
+    """
+    if is_held:
+        return list(range(len(turns)))
     return [piece for piece, t in enumerate(turns) for _ in range(t + extra if t else 0)]
 
 
@@ -51,16 +56,18 @@ def ring_reads(turns, *offsets, first=()):
 
 
 def expected_reads(name, turns):
+    # See model_text: one kernel reads kept tiles in every turn.
+    is_held = not name.startswith("causal")
     if name == "query_gradients":
         return {
-            "q_tiles": kept_reads(turns, 1),
-            "grad_out_tiles": kept_reads(turns, 0),
+            "q_tiles": kept_reads(turns, 1, is_held),
+            "grad_out_tiles": kept_reads(turns, 0, is_held),
             "k_tiles": ring_reads(turns, 0, 1, first=[0]),
             "v_tiles": ring_reads(turns, 0),
         }
     return {
-        "k_tiles": kept_reads(turns, 1),
-        "v_tiles": kept_reads(turns, 0),
+        "k_tiles": kept_reads(turns, 1, is_held),
+        "v_tiles": kept_reads(turns, 0, is_held),
         "q_tiles": ring_reads(turns, 0, 1, first=[0]),
         "grad_out_tiles": ring_reads(turns, 0, 0),
         "lse_tiles": ring_reads(turns, 0),
@@ -71,7 +78,7 @@ def expected_reads(name, turns):
 def explore(name, groups, stages, kept, turns, text=None):
     text = model_text(name, groups, stages, kept) if text is None else text
     entry = name.removeprefix("causal_")
-    reads = expected_reads(entry, turns)
+    reads = expected_reads(name, turns)
     recorded = record(text, entry, model_args(name, groups), turns, reads)
     return Explorer(recorded).explore()
 
@@ -82,7 +89,9 @@ def test_one_piece_in_every_order(name, stages):
         assert explore(name, 2, stages, 0, turns) > sum(turns)
 
 
-@pytest.mark.parametrize(("name", "kept"), [("query_gradients", 1), (KV, 2)])
+@pytest.mark.parametrize(
+    ("name", "kept"), [("query_gradients", 1), (KV, 2), ("causal_key_value_gradients", 1)]
+)
 def test_two_pieces_in_every_order(name, kept):
     explore(name, 2, 2, kept, (2, 1))
 
@@ -185,7 +194,9 @@ def simulate(kind, sizes, is_causal, seed=0, text=None, **options):
 FEW = [
     ("q", (129, 129), True, "flat"),
     ("q", (64, 65), False, "persistent_interleaved"),
+    ("q", (129, 128), False, "persistent_interleaved"),
     ("kv", (136, 136), True, "persistent_interleaved"),
+    ("kv", (64, 129), False, "flat"),
     ("kv", (65, 65), True, "flat"),
     ("kv", (100, 72), False, "flat"),
     ("k", (72, 72), True, "flat"),
@@ -208,6 +219,26 @@ def test_more_gradients(kind, is_causal, columns, n):
         blocks = [1, 128, columns]
         options = {"block_sizes": blocks, "pid_type": pid, "num_stages": 2 + seed}
         simulate(kind, (n, n), is_causal, seed, **options)
+
+
+def test_kept_operands_are_read_once_where_registers_and_turns_allow():
+    def is_held(head_dim, n, is_causal, kernel: Any = query_gradients, columns=64):
+        tile = torch.empty(2, n, head_dim, dtype=torch.bfloat16, device="meta")
+        row = torch.empty(2, n, device="meta")
+        args = (tile, tile, tile, tile, row, row, is_causal)
+        text = emit(kernel, args, block_sizes=[1, 128, columns], num_warps=8)
+        return [f"{name}_operand = {name}_tiles" in text for name in ("q", "grad_out", "k", "v")]
+
+    both = [True, True, False, False]
+    assert is_held(64, 256, False, columns=128) == both
+    assert is_held(64, 255, True, columns=128) == both
+    assert is_held(32, 256, False, key_value_gradients) == [False, False, True, True]
+    # Wide sums: the operand of the deferred product alone, without masks.
+    assert is_held(128, 256, False) == [False, True, False, False]
+    assert is_held(128, 256, True) == is_held(128, 255, False) == [False] * 4
+    # Two sums and wide steps leave no registers.
+    assert is_held(64, 256, False, key_value_gradients, 128) == [False] * 4
+    assert is_held(128, 256, False, key_value_gradients) == [False] * 4
 
 
 def test_vectors_are_copied_where_their_rows_are_aligned():

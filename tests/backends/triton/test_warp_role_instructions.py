@@ -17,14 +17,16 @@ from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.test_warp_role_simulation import check, config
 from tests.backends.triton.warp_role_modules import emit
 from tests.device.warp_role_cases import KERNELS, Case, make_args
+from tilesmith.backends.triton.warp_roles.factors.bits import in_both_halves
+from tilesmith.backends.triton.warp_roles.factors.growth import GROWTH_FUNCTIONS, find_growth
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.rules import FORM
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import (
     PAIR_FUNCTIONS,
-    in_both_halves,
     split_factor,
 )
+from tilesmith.backends.triton.warp_roles.shortcuts.tangents import BEND_FUNCTIONS
 from tilesmith.exc import InvalidConfig
 from tilesmith.numerics.compare import check_against
 
@@ -50,6 +52,15 @@ def test_scores_are_rounded_as_written():
     assert "_largest_bf16(" in text
     found = Simulation(text)["rounded_scores"](q, k, v)
     check(found, rounded_exactly(q, k, v), 129)
+
+
+@pytest.mark.parametrize("n", [63, 64, 129])
+def test_scores_that_grow_are_rounded_as_written(n):
+    q, k, v = make_args(Case("plain", n, 32), "cpu")
+    text = emit(rounded_scores, (q, k, v), **config(2, "flat"))
+    assert "_grown_bf16(product, " in text
+    found = Simulation(text)["rounded_scores"](q, k, v)
+    check(found, rounded_exactly(q, k, v), n)
 
 
 @tilesmith.kernel(static_shapes=True)
@@ -96,6 +107,34 @@ def test_factors_in_two_parts_scale_every_number_to_the_same_bits(head_dim, unit
     assert torch.equal(found[known], wanted[known])
 
 
+@pytest.mark.parametrize("head_dim", [32, 128, 512])
+def test_factors_that_grow_scale_every_number_to_the_same_bits(head_dim):
+    scale = math.log2(math.e) / math.sqrt(head_dim)
+    growth = find_growth(scale)
+    assert growth is not None
+    grown = Simulation("".join(GROWTH_FUNCTIONS.values()))["_grown_bf16"]
+    found = grown(ALL_BF16.float(), in_both_halves(growth[0])) * growth[1]
+    wanted = (ALL_BF16.float() * scale).bfloat16().float()
+    size = ALL_BF16.float().abs()
+    known = (size == 0) | (size.isinf()) | ((size >= 2.0**-100) & (size < 3.2e38))
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found[known], wanted[known])
+
+
+def test_other_factors_do_not_grow():
+    for factor in (
+        0.5,
+        1.0,
+        1.44 / 16,
+        1 / math.sqrt(128),
+        1 / math.sqrt(80),
+        0.0,
+        -1.02,
+        math.inf,
+    ):
+        assert find_growth(factor) is None
+
+
 def test_factors_that_have_no_two_parts_are_left_alone():
     assert split_factor(0.5) == (0.5,)
     assert split_factor(1 / math.sqrt(80)) is None
@@ -125,13 +164,30 @@ def test_tangents_are_within_eight_units_in_the_last_place():
 
 
 def test_tangents_in_exponents_are_off_by_little():
-    names = Simulation("".join(TANGENT_FUNCTIONS.values()))
+    names = Simulation("".join(BEND_FUNCTIONS.values()))
     x = torch.cat([torch.linspace(-40, 40, 100_001), torch.tensor([math.inf, -math.inf, 0.0])])
     for factor in (1.0, 0.05):
         found = names["_bend"](x, 2 * factor * math.log2(math.e))
         assert (found.double() - torch.tanh(x.double() * factor)).abs().max() < 2.0**-22
         assert found.abs().max() == 1.0
     assert names["_bend"](torch.tensor([math.nan]), 1.0).isnan().all()
+
+
+def test_tangents_that_share_a_reciprocal_are_off_by_little():
+    names = Simulation("".join(BEND_FUNCTIONS.values()))
+    x = torch.cat([torch.linspace(-80, 80, 1 << 16), torch.linspace(-3, 3, 1 << 16)])
+    # Neighbours of all sizes, so that products of four go from one to the largest that there are.
+    x = x[torch.randperm(x.numel(), generator=torch.Generator().manual_seed(0))]
+    odd = torch.tensor([math.inf, -math.inf, 3e38, -3e38, 0.0, -0.0, 1e-30, 90.0])
+    x = torch.cat([x, odd.repeat(8), torch.full([64], math.inf)]).reshape(-1, 64)
+    for factor in (1.0, 0.05):
+        found = names["_bend_rows"](x, 2 * factor * math.log2(math.e), None)
+        assert (found.double() - torch.tanh(x.double() * factor)).abs().max() < 2.0**-21
+        assert found.max() == 1.0
+    x[5, 7] = math.nan
+    is_bad = names["_bend_rows"](x, 1.0, None).isnan()
+    assert is_bad[5, 7]
+    assert not is_bad[torch.arange(x.size(0)) != 5].any()
 
 
 @tilesmith.kernel(static_shapes=True)
@@ -185,9 +241,11 @@ def bent(q: torch.Tensor, k: torch.Tensor, way: hl.constexpr) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize(("way", "name"), [("plain", "_tanh"), ("steep", "_tanh"), ("", "_bend")])
+@pytest.mark.parametrize(
+    ("way", "name"), [("plain", "_tanh"), ("steep", "_tanh"), ("", "_bend_rows")]
+)
 def test_only_exponents_are_bent_by_an_exponential(way, name):
-    other = {"_tanh": "_bend", "_bend": "_tanh"}[name]
+    other = {"_tanh": "_bend_rows", "_bend_rows": "_tanh"}[name]
     text = emit(bent, (HEADS, HEADS, way), **config(2, "flat"))
     assert f"{name}(" in text
     assert f"{other}(" not in text

@@ -16,6 +16,7 @@ from examples.attention_backward import key_value_gradients, query_gradients
 from examples.matmul import matmul
 from tilesmith.backends.triton.warp_roles import copies, rules
 from tilesmith.backends.triton.warp_roles.columns import stores
+from tilesmith.backends.triton.warp_roles.edges import operands
 
 SMALL = 16
 """The smallest side of a product, where its size does not matter."""
@@ -68,7 +69,12 @@ def model_text(name: str, groups: int, stages: int, kept: int) -> str:
     kernel = tilesmith.kernel(written[name].fn, static_shapes=True)
     rows = 64 * groups
     blocks = [rows, SMALL, SMALL] if name == "matmul" else [1, rows, SMALL]
-    with any_stages(has_room=kept != 1):
+    # As if it were wide: with masks, such kernels read kept tiles in every turn.
+    widest = 0 if name == "causal_key_value_gradients" else operands.WIDEST_IN_PARTS
+    with (
+        any_stages(has_room=kept != 1),
+        mock.patch.object(operands, "WIDEST_IN_PARTS", widest),
+    ):
         return emit(
             kernel,
             model_args(name, groups),

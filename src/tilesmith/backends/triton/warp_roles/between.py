@@ -64,7 +64,7 @@ class StepFunction:
             guard_slow_ops(emitter, part.ops)
             turn = shared.plan.loop.body.ops
             guard_scaled_pairs(emitter, part.ops, turn, shared.layouts)
-            guard_bends(emitter, part.ops, turn)
+            guard_bends(emitter, part.ops, turn, shared.layouts)
             guard_powers(emitter, part.ops, turn)
         for value in self.inputs:
             name = emitter.spelling.names.fresh(input_name(emitter, shared.plan, value))

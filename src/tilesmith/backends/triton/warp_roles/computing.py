@@ -25,7 +25,7 @@ from tilesmith.backends.triton.warp_roles.loading import (
 )
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
-from tilesmith.backends.triton.warp_roles.segments import emit_bounds
+from tilesmith.backends.triton.warp_roles.segments import Segments, emit_bounds
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load
@@ -201,10 +201,10 @@ class ComputeRole:
         self._shared = shared
         self._plan = shared.plan
         self._step = step
+        self._segments = Segments() if step is None else step.segments
         self._line = emitter.writer.line
         self._late = [p.dot.result for p in self._plan.late]
-        packed = () if step is None else step.packed
-        self._products = ProductEmission(emitter, shared, packed)
+        self._products = ProductEmission(emitter, shared, () if step is None else step.packed)
         guard_quotients(emitter, shared.plan)
         if step is not None:
             # They come in variables, whatever the step makes them of.
@@ -221,8 +221,8 @@ class ComputeRole:
         self._start_carried()
         if KEPT in shared.rings:
             self._line(shared.rings[KEPT].wait_full("piece"))
-        if self._step is not None and not self._step.segments:
-            self._products.held = hold_operands(emitter, shared, self._products.view)
+        view, is_masked = self._products.view, bool(self._segments)
+        self._products.held = hold_operands(emitter, shared, view, is_masked=is_masked)
         emitter.writer.origin(plan.loop.loc)
         self._emit_loop()
         for result, arg in zip(plan.loop.results, plan.loop.carried):

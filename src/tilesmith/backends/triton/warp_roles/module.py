@@ -36,6 +36,7 @@ from tilesmith.backends.triton.warp_roles.emitter import (
     in_gluon,
     num_groups,
 )
+from tilesmith.backends.triton.warp_roles.factors.growth import GROWTH_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
 from tilesmith.backends.triton.warp_roles.listed.turns import emit_turns
@@ -59,6 +60,7 @@ from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
     reorder_keys,
 )
 from tilesmith.backends.triton.warp_roles.shortcuts.scaled_pairs import PAIR_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.shortcuts.tangents import BEND_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.staggered import StaggeredRole, find_parts
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.memory import Store
@@ -67,6 +69,7 @@ from tilesmith.schedule.schedule import Schedule
 
 SHORTCUTS = {
     **{**FP8_FUNCTIONS, **PAIR_FUNCTIONS, **TANGENT_FUNCTIONS},
+    **{**BEND_FUNCTIONS, **GROWTH_FUNCTIONS},
     **{**CLEARING_FUNCTIONS, **PIECE_FUNCTIONS, **QUOTIENT_FUNCTIONS, **ROUND_FUNCTIONS},
 }
 IMPORTS = """

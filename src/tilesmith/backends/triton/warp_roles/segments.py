@@ -18,7 +18,8 @@ from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
-from tilesmith.backends.triton.warp_roles.factors.joined import in_single, join_factors
+from tilesmith.backends.triton.warp_roles.factors.bits import in_single
+from tilesmith.backends.triton.warp_roles.factors.joined import join_factors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.dtypes import BF16, F8E4M3, F16, F32
 from tilesmith.ir.function import Function

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from struct import pack, unpack
 
+from tilesmith.backends.triton.warp_roles.factors.bits import in_single
 from tilesmith.dtypes import F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -19,7 +19,6 @@ from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import Definitions
 from tilesmith.ir.types import Value
 
-LARGEST = 3.4028235e38
 NEAR_ONE = 2.0**64
 """Factors between this and its inverse: no product of two is subnormal, none overflows."""
 
@@ -47,8 +46,3 @@ def _find_factor(op: Operation, defined: Definitions) -> tuple[Value, Full] | No
     if not isinstance(factor, Full) or not 1 / NEAR_ONE < abs(factor.value) < NEAR_ONE:
         return None
     return op.args[0], factor
-
-
-def in_single(number: float) -> float:
-    """Rounded to fp32, if it has such a number."""
-    return number if abs(number) >= LARGEST else unpack("f", pack("f", number))[0]

@@ -3,9 +3,9 @@
 Tangents have no branches; for exponents they are made of an exponential and a reciprocal.
 
 Scores that are bent are factors, sums and maxima away from an exponential: what counts there is
-the size of an error, not its share of a number near zero. ``1 - 2 / (1 + e^2x)`` is off by 2^-21
-at most, with exponentials and reciprocals as the device has them. That is no more than eight units
-in the last place of a tangent near one; close to zero all digits may be wrong.
+the size of an error, not its share of a number near zero. ``1 - 2 / (1 + e^2x)`` is off by 2^-20
+at most, with exponentials and reciprocals as the device has them. That is no more than 16 units in
+the last place of a tangent near one; close to zero all digits may be wrong.
 
 Powers of e below a maximum are powers of two. Rounding the exponent makes ``2^(x log2 e)`` wrong
 by ``|x| 2^-24`` of it; where x is a number minus a maximum, ``e^x |x|`` is 0.37 at most, so that
@@ -23,6 +23,8 @@ from math import e, inf, log2
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import call, literal
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
+from tilesmith.backends.triton.warp_roles.layouts import Layout
+from tilesmith.backends.triton.warp_roles.shortcuts.tangents import emit_bend
 from tilesmith.dtypes import F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Yield
@@ -33,7 +35,7 @@ from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.types import Value
 
 LARGEST_FACTOR = 256.0
-"""Of a tangent in an exponent: weights are off by less than 2^-13 then."""
+"""Of a tangent in an exponent: weights are off by less than 2^-12 then."""
 TANGENT_FUNCTIONS = {
     "_tanh": '''
 @gluon.jit
@@ -59,21 +61,16 @@ def _tanh(x):
     args = [above, below, x]
     return gl.inline_asm_elementwise(quotient, "=r,r,r,r", args, gl.float32, is_pure=True, pack=1)
 ''',
-    "_bend": '''
-@gluon.jit
-def _bend(x, RATE: gl.constexpr):
-    """The tangent of a multiple of x, for exponents: within 2^-21, from -1 to 1."""
-    power = gl.exp2(x * RATE) + 1.0
-    inverse = gl.inline_asm_elementwise(
-        "rcp.approx.ftz.f32 $0, $1;", "=r,r", [power], gl.float32, is_pure=True, pack=1
-    )
-    return gl.fma(inverse, -2.0, 1.0)
-''',
 }
 """Functions of a module, by name."""
 
 
-def guard_bends(emitter: RoleEmitter, ops: Iterable[Operation], turn: Sequence[Operation]) -> None:
+def guard_bends(
+    emitter: RoleEmitter,
+    ops: Iterable[Operation],
+    turn: Sequence[Operation],
+    layouts: Mapping[Value, Layout],
+) -> None:
     """Have tangents computed without branches: by an exponential where only others read them."""
     for op in ops:
         if not isinstance(op, Elementwise) or op.fn != "tanh" or op.result.tile.dtype != F32:
@@ -81,7 +78,8 @@ def guard_bends(emitter: RoleEmitter, ops: Iterable[Operation], turn: Sequence[O
         emitter.guarded[op] = _emit_tanh
         if _bends_exponents(op, turn, emitter):
             source, rate = _find_rate(op, emitter)
-            emitter.guarded[op] = partial(_emit_bend, source=source, rate=rate)
+            layout = layouts.get(op.result)
+            emitter.guarded[op] = partial(emit_bend, source=source, rate=rate, layout=layout)
 
 
 def _bends_exponents(op: Elementwise, ops: Sequence[Operation], emitter: RoleEmitter) -> bool:
@@ -132,12 +130,6 @@ def _find_rate(op: Elementwise, emitter: RoleEmitter) -> tuple[Value, float]:
             emitter.uses.inlined.add(scaling.result)
             return scaling.args[0], 2 * log2(e) * float(factor.value)
     return op.args[0], 2 * log2(e)
-
-
-def _emit_bend(emitter: Emitter, op: Elementwise, source: Value, rate: float) -> None:
-    name = emitter.spelling.helper("_bend")
-    shape = op.result.tile.shape
-    emitter.define(op.result, call(name, emitter.exact(source), literal(rate), shape=shape))
 
 
 def _emit_tanh(emitter: Emitter, op: Elementwise) -> None:

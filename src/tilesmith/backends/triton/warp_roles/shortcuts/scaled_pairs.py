@@ -15,14 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
-from math import frexp, isfinite, ldexp
-from struct import pack, unpack
+from math import isfinite
 from typing import TypeGuard
 
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import call, literal
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.backends.triton.warp_roles.factors.joined import in_single
+from tilesmith.backends.triton.warp_roles.factors.bits import (
+    NEIGHBOURS,
+    from_bits,
+    in_bf16,
+    in_both_halves,
+    in_single,
+    significands,
+    to_bits,
+)
+from tilesmith.backends.triton.warp_roles.factors.growth import (
+    emit_grown,
+    find_growth,
+)
 from tilesmith.backends.triton.warp_roles.layouts import Layout
 from tilesmith.backends.triton.warp_roles.nests.checks import find_users
 from tilesmith.dtypes import BF16, F32
@@ -32,9 +43,6 @@ from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.types import Value
 
-BITS = 8
-"""Of a number in bf16, the first one included."""
-NEIGHBOURS = (0, 1, -1, 2, -2, 3, -3)
 PAIR_FUNCTIONS = {
     "_scaled_bf16": '''
 @gluon.jit
@@ -111,7 +119,11 @@ def guard_scaled_pairs(
     for op in ops:
         found = find_scaled(op, defining) if isinstance(op, Cast) else None
         parts = None if found is None else split_factor(found.factor)
-        if found is not None and parts is not None:
+        growth = None if found is None else find_growth(found.factor)
+        if found is not None and growth is not None:
+            emitter.guarded[op] = partial(emit_grown, source=found.source, growth=growth)
+            emitter.uses.inlined.update(found.steps)
+        elif found is not None and parts is not None:
             emitter.guarded[op] = partial(_emit_scaled, source=found.source, parts=parts)
             # Mostly nothing else reads what comes before.
             emitter.uses.inlined.update(found.steps)
@@ -197,42 +209,18 @@ def split_factor(factor: float) -> tuple[float, ...] | None:
     if not isfinite(factor) or not 2.0**-64 < factor < 2.0**64:
         return None
     exact = in_single(factor)
-    high = _from_bits(_bits(exact) & 0xFFFF0000)
+    high = from_bits(to_bits(exact) & 0xFFFF0000)
     if high == exact:
         return (high,)
-    nearest = _bits(_in_bf16(exact - high))
+    nearest = to_bits(in_bf16(exact - high))
     for step in NEIGHBOURS:
-        low = _from_bits(nearest + (step << 16))
-        if all(_scales_alike(number, exact, high, low) for number in _significands()):
+        low = from_bits(nearest + (step << 16))
+        if all(_scales_alike(number, exact, high, low) for number in significands()):
             return high, low
     return None
 
 
-def _significands() -> range:
-    return range(1 << (BITS - 1), 1 << BITS)
-
-
 def _scales_alike(number: int, exact: float, high: float, low: float) -> bool:
     # Products of two numbers in fp32, and these sums, are exact in Python's.
-    wanted = _in_bf16(in_single(number * exact))
-    return wanted == _in_bf16(number * high + _in_bf16(number * low))
-
-
-def _in_bf16(number: float) -> float:
-    """Rounded to the nearest number of eight bits, ties to even ones, as Python rounds."""
-    fraction, exponent = frexp(number)
-    return ldexp(round(fraction * 2**BITS), exponent - BITS)
-
-
-def _bits(number: float) -> int:
-    return unpack("I", pack("f", number))[0]
-
-
-def _from_bits(bits: int) -> float:
-    return unpack("f", pack("I", bits))[0]
-
-
-def in_both_halves(number: float) -> int:
-    """The bits of a number in bf16, in both halves of a register."""
-    half = _bits(number) >> 16
-    return half << 16 | half
+    wanted = in_bf16(in_single(number * exact))
+    return wanted == in_bf16(number * high + in_bf16(number * low))
