@@ -73,9 +73,15 @@ def sum_in_parts(function: Function) -> Function | None:
 
 
 def _find(function: Function) -> SummedProduct | None:
-    grid = next(reversed(function.body.ops), None)
-    if not isinstance(grid, Grid) or not all(map(is_pure, function.body.ops[:-1])):
+    """Of several grids, the one whose programs are fewest for the longest sums."""
+    grids = [op for op in function.body.ops if isinstance(op, Grid)]
+    if not all(is_pure(op) for op in function.body.ops if op not in grids):
         return None
+    sites = [site for grid in grids if (site := _find_in(function, grid)) is not None]
+    return max(sites, key=lambda site: site.length / prod(site.sides), default=None)
+
+
+def _find_in(function: Function, grid: Grid) -> SummedProduct | None:
     loops = [op for op in walk(grid.body) if isinstance(op, Loop)]
     dots = [op for op in walk(grid.body) if isinstance(op, Dot)]
     if len(loops) != 1 or not dots or loops[0] not in grid.body.ops:
@@ -144,16 +150,9 @@ class _InParts:
         self._counts = self._memory("sum_counts", I32, (prod(tiles),))
 
     def run(self) -> Function:
-        site, write = self._site, TileWriter(lambda: self._site.loop.loc)
-        for op in self._function.body.ops[:-1]:
-            write.insert(op)
-        index = site.loop.body.args[0].tile
-        zero, length = write.full(index, 0), write.full(index, site.length)
-        part = Value(index, f"{self._block}_begin", site.loop.loc)
-        body = self._body(write, part, length)
-        begins, ends = (zero, *site.grid.begins), (length, *site.grid.ends)
-        blocks = (self._block, *site.grid.blocks)
-        write.insert(replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body))
+        write = TileWriter(lambda: self._site.loop.loc)
+        for op in self._function.body.ops:
+            write.insert(self._grid(write) if op is self._site.grid else op)
         old = self._function.parameters
         tensors = [i for i, p in enumerate(old) if isinstance(p.value.type, TensorType)]
         device, end = f"{old[tensors[0]].source}.device", tensors[-1] + 1
@@ -165,6 +164,15 @@ class _InParts:
             blocks=self._blocks(),
             body=write.close_region(self._function.body.args),
         )
+
+    def _grid(self, write: TileWriter) -> Grid:
+        site, index = self._site, self._site.loop.body.args[0].tile
+        zero, length = write.full(index, 0), write.full(index, site.length)
+        part = Value(index, f"{self._block}_begin", site.loop.loc)
+        body = self._body(write, part, length)
+        begins, ends = (zero, *site.grid.begins), (length, *site.grid.ends)
+        blocks = (self._block, *site.grid.blocks)
+        return replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body)
 
     def _blocks(self) -> tuple[Block, ...]:
         old, site = self._function.blocks, self._site

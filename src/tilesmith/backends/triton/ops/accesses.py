@@ -100,9 +100,13 @@ class BlockAccess:
 
 
 def find_block_access(
-    emitter: Emitter, tensor: Value, indices: tuple[Value, ...], shape: Shape
+    emitter: Emitter,
+    tensor: Value,
+    indices: tuple[Value, ...],
+    shape: Shape,
+    unseen: tuple[int, ...] = (),
 ) -> BlockAccess | None:
-    """The access as a block, if it is one."""
+    """The access as a block, if it is one. ``unseen`` axes of the tile may hold more than it."""
     axes: list[BlockAxis] = []
     covered: list[int] = []
     for position, index in enumerate(indices):
@@ -111,7 +115,8 @@ def find_block_access(
             return None
         if affine.axis is not None:
             covered.append(affine.axis + len(shape) - index.tile.rank)
-        axis = _block_axis(emitter, tensor, position, affine)
+        is_unseen = affine.axis is not None and covered[-1] in unseen
+        axis = _block_axis(emitter, tensor, position, affine, is_unseen=is_unseen)
         if axis is None:
             return None
         axes.append(axis)
@@ -121,7 +126,7 @@ def find_block_access(
 
 
 def _block_axis(
-    emitter: Emitter, tensor: Value, position: int, affine: AffineIndex
+    emitter: Emitter, tensor: Value, position: int, affine: AffineIndex, *, is_unseen: bool
 ) -> BlockAxis | None:
     size, stride = tensor.tensor.shape[position], tensor.tensor.strides[position]
     is_wide = any(value.tile.dtype.bits > 32 for value, _ in affine.base)
@@ -134,7 +139,7 @@ def _block_axis(
     if affine.scale != 1:
         return None
     is_partial = emitter.scope.is_partial(affine.dim)
-    if is_partial and not _ends_with_tensor(emitter, affine, size):
+    if is_partial and not is_unseen and not _ends_with_tensor(emitter, affine, size):
         return None
     return BlockAxis(position, start, affine.dim, is_partial, size, stride, multiple)
 
