@@ -1,9 +1,9 @@
 """Products of groups of rows, packed one after the other, by one matrix.
 
-Two ways to share out the work. `grouped_gemm` says what belongs to a group, whose loops end where
-the group ends; who computes which tile is left to the compiler. `grouped_gemm_persistent` starts
-one worker for each multiprocessor; the workers take the tiles of all groups in turn, those of a
-group after the last ones of the group before, so that all have as many.
+Two ways to share out the work. `grouped_gemm` says what belongs to a group, in loops that end where
+the group ends; which program computes which tile is left to the compiler. In
+`grouped_gemm_persistent` the source says it: one worker for each multiprocessor, and every worker
+walks the tiles of all groups in turn.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tilesmith.numerics.compare import check_against
 @helion.kernel(static_shapes=False)
 def grouped_gemm(packed: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     total = packed.size(0)
-    # The matrix stays, rows come and go: code is made for the sizes of the matrix.
+    # Rows come and go, the matrix stays: code is made for its sizes.
     k, n = hl.specialize(b.size())
-    hl.specialize((packed.stride(0), b.stride(0)))
     groups = offsets.size(0) - 1
     out = torch.empty([total, n], dtype=packed.dtype, device=packed.device)
+    hl.specialize((packed.stride(0), b.stride(0)))
     for group in hl.grid(groups):
         begin, end = offsets[group], offsets[group + 1]
         if end > begin:
@@ -46,29 +46,27 @@ def grouped_gemm_persistent(
     block_m = hl.register_block_size(32, 128)
     block_n = hl.register_block_size(32, 128)
     for worker in hl.grid(workers):
-        first = worker
         for group in hl.grid(groups):
             begin, end = offsets[group], offsets[group + 1]
-            tiles_m = (end - begin + block_m - 1) // block_m
-            tiles = tiles_m * helion.cdiv(n, block_n)
-            for tile in hl.grid(first, tiles, step=workers):
-                row = begin + (tile % tiles_m) * block_m + hl.arange(block_m)
-                column = (tile // tiles_m) * block_n + hl.arange(block_n)
-                has_row, has_column = row < end, column < n
-                acc = hl.zeros([block_m, block_n], dtype=torch.float32)
-                for tile_k in hl.tile(k):
-                    left = hl.load(packed, [row, tile_k], extra_mask=has_row[:, None])
-                    right = hl.load(b, [tile_k, column], extra_mask=has_column[None, :])
-                    acc = torch.addmm(acc, left, right)
-                hl.store(
-                    out,
-                    [row, column],
-                    acc.to(packed.dtype),
-                    extra_mask=has_row[:, None] & has_column[None, :],
-                )
-            # The tiles of the next group are counted on from here.
-            taken = (torch.clamp(tiles - first, min=0) + workers - 1) // workers
-            first = first + taken * workers - tiles
+            rows = end - begin
+            if rows > 0:
+                tiles_m = (rows + block_m - 1) // block_m
+                tiles_n = helion.cdiv(n, block_n)
+                for tile in hl.grid(worker, tiles_m * tiles_n, step=workers):
+                    row = begin + (tile % tiles_m) * block_m + hl.arange(block_m)
+                    column = (tile // tiles_m) * block_n + hl.arange(block_n)
+                    has_row, has_column = row < end, column < n
+                    acc = hl.zeros([block_m, block_n], dtype=torch.float32)
+                    for tile_k in hl.tile(k):
+                        left = hl.load(packed, [row, tile_k], extra_mask=has_row[:, None])
+                        right = hl.load(b, [tile_k, column], extra_mask=has_column[None, :])
+                        acc = torch.addmm(acc, left, right)
+                    hl.store(
+                        out,
+                        [row, column],
+                        acc.to(packed.dtype),
+                        extra_mask=has_row[:, None] & has_column[None, :],
+                    )
     return out
 
 

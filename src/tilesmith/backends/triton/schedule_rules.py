@@ -23,7 +23,7 @@ from tilesmith.backends.triton.heuristics.pairs import seeds as pairs
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.several_grids import SeveralGridsSeed
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
-from tilesmith.backends.triton.heuristics.shared_sums.forms import SharedSumForms
+from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
@@ -199,7 +199,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(RoleOffers, SharedSumForms):
+class TritonRules(RoleOffers, shared_sums.SharedSumForms, groups.SpreadForms, pairs.PairForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
@@ -231,7 +231,8 @@ class TritonRules(RoleOffers, SharedSumForms):
         split = several_grids.two_phase_seeds(kernel, _seeds_of_one)
         if split:
             return "product, then its rows", split
-        return "each loop", several_grids.several_grids_seeds(kernel, _seeds_of_one)
+        several = several_grids.several_grids_seeds(kernel, _seeds_of_one)
+        return "each loop", shared_sums.shared_sum_seeds(kernel, several)
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:

@@ -24,12 +24,7 @@ def _multiply_pairs(function: Function) -> Function | None:
 
 def _then_sum(make: Pass) -> Pass:
     """A form of a product whose sums are shared, too."""
-
-    def run(function: Function) -> Function | None:
-        made = make(function)
-        return None if made is None else sum_in_parts(made)
-
-    return run
+    return lambda function: None if (made := make(function)) is None else sum_in_parts(made)
 
 
 _OF_PRODUCTS: dict[str, Pass] = {

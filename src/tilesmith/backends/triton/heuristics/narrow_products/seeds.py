@@ -44,7 +44,7 @@ class OperandForms(RowForms):
     @override
     def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
         forms = [*super().row_forms(kernel)]
-        if len(kernel.facts.matmuls) != 1 or not has_units(kernel):
+        if len(kernel.facts.matmuls) != 1 or not _has_units(kernel):
             return forms
         is_converted = find_converted_operand(kernel.outline.function) is not None
         if is_converted:
@@ -86,7 +86,7 @@ def _converts_right(kernel: TargetedKernel) -> bool:
     return any(access.dtype != fact.rhs_dtype for access in loads)
 
 
-def has_units(kernel: TargetedKernel) -> bool:
+def _has_units(kernel: TargetedKernel) -> bool:
     return kernel.target.kind == "cuda" and kernel.facts.matmuls[0].uses_tensor_cores
 
 
