@@ -6,6 +6,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (11, 2_050),
     "tilesmith/analysis/converted_operands": (2, 185),
     "tilesmith/analysis/shared_rows": (3, 422),
+    "tilesmith/analysis/spread_loops": (2, 106),
     "tilesmith/analysis/summed_products": (2, 98),
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
@@ -30,7 +31,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/quotients": (2, 62),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
-    "tilesmith/backends/triton/unseen_lanes": (3, 133),
+    "tilesmith/backends/triton/tile_ends": (2, 43),
+    "tilesmith/backends/triton/unseen_lanes": (2, 91),
     "tilesmith/backends/triton/warp_roles": (18, 3_638),
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
     "tilesmith/backends/triton/warp_roles/edges": (4, 233),
@@ -106,7 +108,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/passes/shared_rows": (3, 243),
     "tilesmith/passes/undone_views": (2, 201),
     "tilesmith/puzzles": (5, 823),
-    "tilesmith/passes/spread_loops": (2, 231),
+    "tilesmith/passes/spread_loops": (2, 146),
     "tilesmith/passes/summed_parts": (2, 201),
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
@@ -122,13 +124,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_636,
-    "files in src": 697,
+    "lines in src": 110_658,
+    "files in src": 700,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 115,
+    "modules with one importer": 116,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -22,7 +22,7 @@ from tilesmith.backends.triton.emission.spelling import (
     triton_dtype,
 )
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.unseen_lanes.ends import ends_with_tensor
+from tilesmith.backends.triton.tile_ends.ends import ends_with_tensor
 from tilesmith.dtypes import I64
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import ONE, Dim, Extent, Shape, Value

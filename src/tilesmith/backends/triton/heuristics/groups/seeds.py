@@ -8,10 +8,10 @@ from math import prod
 
 from typing_extensions import override
 
+from tilesmith.analysis.spread_loops.site import SHARES, shares_of
 from tilesmith.backends.triton.heuristics.matmul import matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.sides.blocks import sized
-from tilesmith.passes.spread_loops.spread import SHARES, shares_of
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
 SPREAD = "spread_loops"
