@@ -43,9 +43,11 @@ def jsd_of_logits(
 ) -> torch.Tensor:
     n, _ = student.size()
     losses = torch.empty([n], dtype=student.dtype, device=student.device)
+    # Each logit is read three times, and a division takes as long as a function.
+    scale = 1 / temperature
     for tile_n in hl.tile(n):
-        log_q = torch.log_softmax(student[tile_n, :] / temperature, dim=-1)
-        log_p = torch.log_softmax(teacher[tile_n, :] / temperature, dim=-1)
+        log_q = torch.log_softmax(student[tile_n, :] * scale, dim=-1)
+        log_p = torch.log_softmax(teacher[tile_n, :] * scale, dim=-1)
         losses[tile_n] = divergence(log_q, log_p, beta).sum(-1)
     return losses.mean()
 

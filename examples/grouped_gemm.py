@@ -1,8 +1,9 @@
 """Products of groups of rows, packed one after the other, by one matrix.
 
-Two ways to share out the work. `grouped_gemm` gives each group a program, whose loops end where the
-group ends. `grouped_gemm_persistent` starts one worker for each multiprocessor; every worker walks
-the tiles of all groups in turn, so one large group no longer decides how long the kernel takes.
+Two ways to share out the work. `grouped_gemm` says what belongs to a group, in loops that end where
+the group ends; which program computes which tile is left to the compiler. In
+`grouped_gemm_persistent` the source says it: one worker for each multiprocessor, and every worker
+walks the tiles of all groups in turn.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from tilesmith.numerics.compare import check_against
 
 @helion.kernel(static_shapes=False)
 def grouped_gemm(packed: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    total, k = packed.size()
-    n = b.size(1)
+    total = packed.size(0)
+    # Rows come and go, the matrix stays: code is made for its sizes.
+    k, n = hl.specialize(b.size())
     groups = offsets.size(0) - 1
     out = torch.empty([total, n], dtype=packed.dtype, device=packed.device)
+    hl.specialize((packed.stride(0), b.stride(0)))
     for group in hl.grid(groups):
         begin, end = offsets[group], offsets[group + 1]
         if end > begin:

@@ -62,6 +62,21 @@ def matmul_bwd(
     return grad_x, grad_y
 
 
+@helion.kernel(static_shapes=True, ignore_warnings=[helion.exc.TensorOperationInWrapper])
+def column_sums(x: torch.Tensor) -> torch.Tensor:
+    """Of a tall matrix: programs sum some rows each, and what they leave is added up."""
+    m, n = x.size()
+    wide = torch.promote_types(x.dtype, torch.float32)
+    block_m = hl.register_block_size(m)
+    parts = torch.empty([helion.cdiv(m, block_m), n], dtype=wide, device=x.device)
+    for tile_m, tile_n in hl.tile([m, n], block_size=[block_m, None]):
+        total = hl.zeros([tile_n], dtype=wide)
+        for rows in hl.tile(tile_m.begin, tile_m.end):
+            total = total + x[rows, tile_n].to(wide).sum(0)
+        parts[tile_m.id, tile_n] = total
+    return parts.sum(0).to(x.dtype)
+
+
 class MatMul(torch.autograd.Function):
     """The product of two matrices."""
 
@@ -99,7 +114,10 @@ class AddMM(torch.autograd.Function):
     def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Gradients of the bias (summed over the rows it was used for) and of both factors."""
         grad_x, grad_y = matmul_bwd(grad_out, *ctx.saved_tensors)
-        grad_bias = (grad_out * ctx.beta).sum_to_size(ctx.bias_size)
+        if ctx.bias_size == grad_out.shape[1:]:
+            grad_bias = column_sums(grad_out) * ctx.beta
+        else:
+            grad_bias = (grad_out * ctx.beta).sum_to_size(ctx.bias_size)
         return grad_bias, grad_x * ctx.alpha, grad_y * ctx.alpha, None, None
 
 

@@ -115,8 +115,8 @@ def addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def addmm_bwd(grad_out: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Three:
-    """Our gradients of both factors, and PyTorch's of the bias, as our autograd function has it."""
-    return *matmul.matmul_bwd(grad_out, x, y), grad_out.sum(0)
+    """Gradients of both factors and of the bias, as our autograd function has them."""
+    return *matmul.matmul_bwd(grad_out, x, y), matmul.column_sums(grad_out)
 
 
 def eager_addmm_bwd(grad_out: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Three:

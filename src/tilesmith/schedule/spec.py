@@ -264,7 +264,8 @@ def rank_seeds(spec: ConfigSpec) -> list[RankedConfig]:
     """The Configs that heuristics name, those that fit; none where no heuristic answers."""
     name, named = spec.rules.seeds(spec.kernel)
     ranked: list[RankedConfig] = []
-    for config in spec.seed_configs()[: len(named)]:
+    # Those of other forms follow, and seeds that are the same are one.
+    for config in ConfigSpec.seed_configs(spec)[: len(named)]:
         predicted = spec.model.predict_fitting(config)
         if predicted is not None:
             ranked.append(RankedConfig(config, predicted, f"heuristic: {name}"))

@@ -9,7 +9,7 @@ import torch
 
 from examples.bmm import bmm
 from examples.int4_gemm import int4_gemm, pack, unpack
-from examples.matmul import matmul
+from examples.matmul import matmul, matmul_bwd
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.jit.bound_kernel import BoundKernel
@@ -30,6 +30,10 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def found_by(run: Any, artifact: Artifact, given: dict[str, Any]) -> torch.Tensor:
     """The result; memory that is made starts with what it must not be read as."""
+    return all_found_by(run, artifact, given)["out"]
+
+
+def all_found_by(run: Any, artifact: Artifact, given: dict[str, Any]) -> dict[str, torch.Tensor]:
     made = {
         p.name: torch.full([p.made_form[1]], 0 if p.is_zeroed else float("nan")).to(
             getattr(torch, p.made_form[0])
@@ -39,7 +43,7 @@ def found_by(run: Any, artifact: Artifact, given: dict[str, Any]) -> torch.Tenso
     }
     names = [parameter.name for parameter in artifact.parameters]
     results = run(artifact, *({**given, **made}[name] for name in names))
-    return dict(zip(names, results))["out"]
+    return dict(zip(names, results))
 
 
 @pytest.mark.parametrize("parts", [64, 128, 512])
@@ -65,6 +69,22 @@ def test_parts_of_packed_weights_are_added(run: Any, shape: tuple[int, int, int]
     found = found_by(run, bound.to_artifact(config), given)
     exact = x.double() @ unpack(packed).double()
     torch.testing.assert_close(found.double(), exact, rtol=2e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("indexing", ["pointer", "tensor_descriptor"])
+def test_one_of_several_sums_is_in_parts(run: Any, indexing: str) -> None:
+    """Of both gradients, that over all rows; its last part is shorter."""
+    m, k, n = 1030, 24, 40
+    grad, x, y = random(m, n), random(m, k, seed=1), random(k, n, seed=2)
+    slots = [indexing, indexing, "pointer", "pointer", "pointer", indexing, indexing, "pointer"]
+    config = Config(structure=FORM, block_sizes=[512, 32, 64, 32, 64, 128, 256], indexing=slots)
+    artifact = bind(matmul_bwd, grad, x, y).to_artifact(config)
+    made = {"grad_x": torch.full([m, k], float("nan")), "grad_y": torch.full([k, n], float("nan"))}
+    given = {"grad_out": grad, "x": x, "y": y, **{name: t.half() for name, t in made.items()}}
+    found = all_found_by(run, artifact, given)
+    exact = {"grad_x": grad.double() @ y.double().T, "grad_y": x.double().T @ grad.double()}
+    for name, wanted in exact.items():
+        torch.testing.assert_close(found[name].double(), wanted, rtol=2e-3, atol=2e-3)
 
 
 def test_code_for_gpus_counts_programs() -> None:

@@ -14,6 +14,7 @@ from math import prod
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
+from tilesmith.backends.triton.heuristics.groups import seeds as groups
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
@@ -22,6 +23,7 @@ from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
 from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
+from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
@@ -172,6 +174,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("attention with more products", chained_matmul.attention_gradient_seeds),
     ("attention of ragged sequences", loops.ragged_attention_seeds),
     ("attention", chained_matmul.attention_seeds),
+    ("products of groups", groups.group_seeds),
     ("product of several loops", loops.several_loop_seeds),
     ("product of one column", narrow.one_column_seeds),
     ("few rows by converted weights", few_row_seeds),
@@ -196,7 +199,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(ClusterOffers, PairForms):
+class TritonRules(ClusterOffers, shared_sums.SharedSumForms, groups.SpreadForms, PairForms):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"
@@ -228,7 +231,8 @@ class TritonRules(ClusterOffers, PairForms):
         split = several_grids.two_phase_seeds(kernel, _seeds_of_one)
         if split:
             return "product, then its rows", split
-        return "each loop", several_grids.several_grids_seeds(kernel, _seeds_of_one)
+        several = several_grids.several_grids_seeds(kernel, _seeds_of_one)
+        return "each loop", shared_sums.shared_sum_seeds(kernel, several)
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:

@@ -11,6 +11,7 @@ from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.product_forms.bits import convert_halves_by_bits
 from tilesmith.passes.product_forms.halves import multiply_halves
 from tilesmith.passes.split_rows import Form, split_rows
+from tilesmith.passes.spread_loops.spread import spread_loops
 from tilesmith.passes.summed_parts.split import sum_in_parts
 
 Pass = Callable[[Function], "Function | None"]
@@ -23,12 +24,7 @@ def _multiply_pairs(function: Function) -> Function | None:
 
 def _then_sum(make: Pass) -> Pass:
     """A form of a product whose sums are shared, too."""
-
-    def run(function: Function) -> Function | None:
-        made = make(function)
-        return None if made is None else sum_in_parts(made)
-
-    return run
+    return lambda function: None if (made := make(function)) is None else sum_in_parts(made)
 
 
 _OF_PRODUCTS: dict[str, Pass] = {
@@ -36,6 +32,7 @@ _OF_PRODUCTS: dict[str, Pass] = {
     "converted_parts": _then_sum(convert_ahead),
     "pair_products": _multiply_pairs,
     "pair_parts": _then_sum(_multiply_pairs),
+    "spread_loops": spread_loops,
     "sum_parts": sum_in_parts,
 }
 

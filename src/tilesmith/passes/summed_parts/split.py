@@ -7,43 +7,25 @@ call, and nobody waits for anybody.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from tilesmith.analysis.effects import is_elsewhere, is_pure
-from tilesmith.analysis.row_products import needed_by
+from tilesmith.analysis.summed_products.site import (
+    LEAST_SIDE,
+    SummedProduct,
+    find_summed_product,
+)
 from tilesmith.dtypes import F32, I32, DType
 from tilesmith.ir.function import Block, Function
-from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
-from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.traversal import definitions, values_used_by, walk
-from tilesmith.ir.types import Dim, TensorType, Value, scalar
+from tilesmith.ir.types import TensorType, Value, scalar
 from tilesmith.passes.row_split import CopiedOps, made_at_launch
 
-MOST_PARTS = 32
-"""That one program adds up, and that memory is taken for."""
-LEAST_SIDE = 16
-"""Of tiles, where a matrix has as much: there is a counter for each tile of this size."""
-
-
-@dataclass(frozen=True, eq=False)
-class SummedProduct:
-    """A loop that adds products to a tile, and what comes of the tile."""
-
-    grid: Grid
-    loop: Loop
-    before: tuple[Operation, ...]
-    after: tuple[Operation, ...]
-    """Ops of the grid that the stores need, less the loop."""
-    sides: tuple[int, int]
-    """Rows and columns of the result."""
-    length: int
-    """How far the loop goes."""
+MOST_PARTS, MOST_OF_SEVERAL = 32, 8
+"""That one program adds up, and that memory is taken for: of a loop alone, of one of several."""
 
 
 def sum_in_parts(function: Function) -> Function | None:
@@ -68,62 +50,8 @@ def sum_in_parts(function: Function) -> Function | None:
           }
         }
     """
-    site = _find(function)
+    site = find_summed_product(function)
     return None if site is None else _InParts(function, site).run()
-
-
-def _find(function: Function) -> SummedProduct | None:
-    grid = next(reversed(function.body.ops), None)
-    if not isinstance(grid, Grid) or not all(map(is_pure, function.body.ops[:-1])):
-        return None
-    loops = [op for op in walk(grid.body) if isinstance(op, Loop)]
-    dots = [op for op in walk(grid.body) if isinstance(op, Dot)]
-    if len(loops) != 1 or not dots or loops[0] not in grid.body.ops:
-        return None
-    loop, known = loops[0], definitions(function.body)
-    if not _only_adds(loop, dots, grid, known):
-        return None
-    ends = [_end(known, x.begins[i], x.ends[i]) for x, i in ((grid, 0), (grid, 1), (loop, 0))]
-    position = grid.body.ops.index(loop)
-    before, after = grid.body.ops[:position], grid.body.ops[position + 1 :]
-    if not all(ends) or not all(map(_is_followed, (*before, *after, *loop.body.ops))):
-        return None
-    if any(isinstance(op, Store) for op in (*before, *loop.body.ops)):
-        return None
-    if any(b.high is not None and b.high < LEAST_SIDE for b in map(function.block, grid.blocks)):
-        return None
-    stores = [op for op in after if isinstance(op, Store)]
-    needed = needed_by((*before, *after), stores)
-    sides = (ends[0] or 0, ends[1] or 0)
-    return SummedProduct(grid, loop, needed_by(before, [loop]), needed, sides, ends[2] or 0)
-
-
-def _only_adds(loop: Loop, dots: Sequence[Dot], grid: Grid, known: dict[Value, Operation]) -> bool:
-    """Whether a loop adds products to a tile of a grid of two axes, from nothing on."""
-    if len(grid.blocks) != 2 or not all((*grid.blocks, *loop.blocks)) or loop.rank != 1:
-        return False
-    if len(loop.init) != 1 or loop.steps or not set(dots) <= set(loop.body.ops):
-        return False
-    start = known.get(loop.init[0])
-    starts = isinstance(start, Full) and start.value == 0 and loop.init[0].tile.dtype == F32
-    shape = tuple(map(Dim.of, grid.blocks))
-    # Each product adds to the one before it, and nothing else reads what is not all of the sum.
-    before, after = [dot.acc for dot in dots], [dot.result for dot in dots]
-    used = list(values_used_by(loop.body.ops))
-    adds = before == [loop.carried[0], *after[:-1]] and loop.body.yielded == (after[-1],)
-    are_used_once = all(used.count(value) == 1 for value in before if value is not None)
-    return starts and adds and are_used_once and all(x.tile.shape == shape for x in after)
-
-
-def _end(known: dict[Value, Operation], begin: Value, end: Value) -> int | None:
-    first, last = known.get(begin), known.get(end)
-    is_known = isinstance(first, Full) and first.value == 0 and isinstance(last, Full)
-    return int(last.value) if is_known and isinstance(last, Full) else None
-
-
-def _is_followed(op: Operation) -> bool:
-    is_access = isinstance(op, (Load, Store, ProgramBarrier)) and not is_elsewhere(op)
-    return is_pure(op) or is_access or isinstance(op, Yield)
 
 
 class _InParts:
@@ -134,7 +62,8 @@ class _InParts:
         taken = {item.name for item in (*function.blocks, *function.sizes)}
         self._taken = taken | {parameter.value.name for parameter in function.parameters}
         self._block = self._fresh("parts")
-        self._most = min(MOST_PARTS, site.length)
+        is_alone = sum(isinstance(op, Grid) for op in function.body.ops) == 1
+        self._most = min(MOST_PARTS if is_alone else MOST_OF_SEVERAL, site.length)
         rows, columns = site.sides
         fixed = {block.name: block.fixed for block in function.blocks}
         # Blocks that the source fixes may be smaller than any that a config may choose.
@@ -144,16 +73,14 @@ class _InParts:
         self._counts = self._memory("sum_counts", I32, (prod(tiles),))
 
     def run(self) -> Function:
-        site, write = self._site, TileWriter(lambda: self._site.loop.loc)
-        for op in self._function.body.ops[:-1]:
+        write = TileWriter(lambda: self._site.loop.loc)
+        ops = [op for op in self._function.body.ops if op is not self._site.grid]
+        for op in (op for op in ops if not isinstance(op, Grid)):
             write.insert(op)
-        index = site.loop.body.args[0].tile
-        zero, length = write.full(index, 0), write.full(index, site.length)
-        part = Value(index, f"{self._block}_begin", site.loop.loc)
-        body = self._body(write, part, length)
-        begins, ends = (zero, *site.grid.begins), (length, *site.grid.ends)
-        blocks = (self._block, *site.grid.blocks)
-        write.insert(replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body))
+        # First of all: while the last program of a tile adds, others are busy with other loops.
+        write.insert(self._grid(write))
+        for op in (op for op in ops if isinstance(op, Grid)):
+            write.insert(op)
         old = self._function.parameters
         tensors = [i for i, p in enumerate(old) if isinstance(p.value.type, TensorType)]
         device, end = f"{old[tensors[0]].source}.device", tensors[-1] + 1
@@ -165,6 +92,15 @@ class _InParts:
             blocks=self._blocks(),
             body=write.close_region(self._function.body.args),
         )
+
+    def _grid(self, write: TileWriter) -> Grid:
+        site, index = self._site, self._site.loop.body.args[0].tile
+        zero, length = write.full(index, 0), write.full(index, site.length)
+        part = Value(index, f"{self._block}_begin", site.loop.loc)
+        body = self._body(write, part, length)
+        begins, ends = (zero, *site.grid.begins), (length, *site.grid.ends)
+        blocks = (self._block, *site.grid.blocks)
+        return replace(site.grid, begins=begins, ends=ends, blocks=blocks, body=body)
 
     def _blocks(self) -> tuple[Block, ...]:
         old, site = self._function.blocks, self._site

@@ -195,11 +195,13 @@ def test_orders_and_groups_are_those_of_each_loop():
     # 8 heads and 64 channels: rows of one head follow one another in both loops.
     config = spec_of(attention_bwd, attention_gradients(64, 4096, 64)).default_config()
     assert config.loop_orders == [[1, 0], [1, 0]]
-    tall = halves((65536, 1024), (65536, 1024), (1024, 1024))
-    # grad [m, n], x [m, k], y [k, n]: the gradient of x is tall, that of y is not.
-    groupings = spec_of(matmul_bwd, tall).default_config().l2_groupings
-    assert len(groupings) == 2
-    assert groupings[0] > groupings[1]
+    # grad [m, n], x [m, k], y [k, n]: the gradient of x is tall, that of y is not. Where its sum is
+    # shared by several programs, the loop of y is the first.
+    for rows, of_x, of_y in ((8192, 0, 1), (65536, 1, 0)):
+        tall = halves((rows, 1024), (rows, 1024), (1024, 1024))
+        groupings = spec_of(matmul_bwd, tall).default_config().l2_groupings
+        assert len(groupings) == 2
+        assert groupings[of_x] > groupings[of_y]
 
 
 def test_candidates_vary_the_tiles_of_every_loop():

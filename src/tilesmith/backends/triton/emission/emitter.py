@@ -15,6 +15,7 @@ from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suf
 from tilesmith.backends.triton.emission.uses import Variables, find_uses
 from tilesmith.backends.triton.emission.value_facts import Multiples, Signs, find_partial_tiles
 from tilesmith.backends.triton.quotients.rounded import find_rounded_values
+from tilesmith.backends.triton.unseen_lanes.lanes import UnseenLanes
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
@@ -51,6 +52,7 @@ class Emitter:
         self.scope = AxisScope(self.spelling, self.writer)
         self.multiples = Multiples(function, schedule)
         self.signs = Signs(function, self.uses.defining)
+        self.unseen = UnseenLanes(function)
         self._rules = rules
         self._exprs: dict[Value, Expr] = {}
         self._end_names = {

@@ -22,9 +22,8 @@ from tilesmith.backends.triton.emission.spelling import (
     triton_dtype,
 )
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.tile_ends.ends import ends_with_tensor
 from tilesmith.dtypes import I64
-from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import ONE, Dim, Extent, Shape, Value
 
@@ -100,9 +99,13 @@ class BlockAccess:
 
 
 def find_block_access(
-    emitter: Emitter, tensor: Value, indices: tuple[Value, ...], shape: Shape
+    emitter: Emitter,
+    tensor: Value,
+    indices: tuple[Value, ...],
+    shape: Shape,
+    unseen: tuple[int, ...] = (),
 ) -> BlockAccess | None:
-    """The access as a block, if it is one."""
+    """The access as a block, if it is one. ``unseen`` axes of the tile may hold more than it."""
     axes: list[BlockAxis] = []
     covered: list[int] = []
     for position, index in enumerate(indices):
@@ -111,7 +114,8 @@ def find_block_access(
             return None
         if affine.axis is not None:
             covered.append(affine.axis + len(shape) - index.tile.rank)
-        axis = _block_axis(emitter, tensor, position, affine)
+        is_unseen = affine.axis is not None and covered[-1] in unseen
+        axis = _block_axis(emitter, tensor, position, affine, is_unseen=is_unseen)
         if axis is None:
             return None
         axes.append(axis)
@@ -121,7 +125,7 @@ def find_block_access(
 
 
 def _block_axis(
-    emitter: Emitter, tensor: Value, position: int, affine: AffineIndex
+    emitter: Emitter, tensor: Value, position: int, affine: AffineIndex, *, is_unseen: bool
 ) -> BlockAxis | None:
     size, stride = tensor.tensor.shape[position], tensor.tensor.strides[position]
     is_wide = any(value.tile.dtype.bits > 32 for value, _ in affine.base)
@@ -134,7 +138,7 @@ def _block_axis(
     if affine.scale != 1:
         return None
     is_partial = emitter.scope.is_partial(affine.dim)
-    if is_partial and not _ends_with_tensor(emitter, affine, size):
+    if is_partial and not is_unseen and not ends_with_tensor(emitter, affine, size):
         return None
     return BlockAxis(position, start, affine.dim, is_partial, size, stride, multiple)
 
@@ -144,39 +148,6 @@ def _start(emitter: Emitter, affine: AffineIndex) -> Expr:
     for value, coefficient in affine.base:
         total += emitter.expr(value) * coefficient
     return total + affine.offset
-
-
-def _ends_with_tensor(emitter: Emitter, affine: AffineIndex, size: Extent) -> bool:
-    """Whether the lanes past the end of the tile are exactly those past the end of the tensor."""
-    assert affine.dim is not None
-    axis = emitter.scope.axis_of(affine.dim) if len(affine.dim.factors) == 1 else None
-    if axis is None:
-        return False
-    if axis.start_value is None:
-        return not affine.base and not affine.offset and affine.dim == Dim.of(size)
-    first = find_affine(axis.start_value, emitter.uses.defining)
-    if first is None or axis.end_value is None or affine.where != first.where:
-        return False
-    bounds = (axis.start_value, axis.end_value)
-    return _is_size(emitter, axis.end_value, size) or _is_cut_at(emitter, axis.dim, bounds, size)
-
-
-def _is_size(emitter: Emitter, value: Value, size: Extent) -> bool:
-    op = emitter.uses.defining.get(value)
-    if isinstance(op, Full):
-        return op.value == size
-    return isinstance(size, str) and value is emitter.function.find_parameter(size)
-
-
-def _is_cut_at(emitter: Emitter, dim: Dim, bounds: tuple[Value, Value], size: Extent) -> bool:
-    """Whether the end is ``min(x, size)``, with tiles that end at ``x`` if they reach so far."""
-    op = emitter.uses.defining.get(bounds[1])
-    if not isinstance(op, Elementwise) or op.fn != "minimum":
-        return False
-    others = [arg for arg in op.args if not _is_size(emitter, arg, size)]
-    step = emitter.schedule.physical(dim)
-    multiples = [emitter.multiples.of(value) % step for value in (bounds[0], *others)]
-    return len(others) == 1 and not any(multiples)
 
 
 def restore_ones(expr: Expr, shape: Shape) -> Expr:

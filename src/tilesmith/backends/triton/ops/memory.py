@@ -21,7 +21,8 @@ def find_block(
     """The access as a block, where the schedule wants one and no lane is masked explicitly."""
     if indexing == "pointer" or op.mask is not None or is_elsewhere(op):
         return None
-    access = accesses.find_block_access(emitter, op.tensor, op.indices, shape)
+    unseen = emitter.unseen.axes(op) if indexing == "tensor_descriptor" else ()
+    access = accesses.find_block_access(emitter, op.tensor, op.indices, shape, unseen)
     if access is None or indexing != "block_ptr":
         return access
     return access if accesses.has_block_pointer(emitter, access) else None

@@ -49,7 +49,7 @@ class OperandForms(RowForms):
         is_converted = find_converted_operand(kernel.outline.function) is not None
         if is_converted:
             forms.append(CONVERTED_AHEAD)
-        if _has_few_tiles(kernel):
+        if has_few_tiles(kernel):
             forms += [CONVERTED_PARTS, SUM_PARTS] if is_converted else [SUM_PARTS]
         return forms
 
@@ -62,7 +62,7 @@ class OperandForms(RowForms):
             return is_long and _converts_right(kernel) and not _is_used_often(kernel)
         if not _is_used_often(kernel):
             return False
-        return _has_few_tiles(kernel) == (name == CONVERTED_PARTS)
+        return has_few_tiles(kernel) == (name == CONVERTED_PARTS)
 
     @override
     def least_gain(self, name: str) -> float:
@@ -90,7 +90,7 @@ def _has_units(kernel: TargetedKernel) -> bool:
     return kernel.target.kind == "cuda" and kernel.facts.matmuls[0].uses_tensor_cores
 
 
-def _has_few_tiles(kernel: TargetedKernel) -> bool:
+def has_few_tiles(kernel: TargetedKernel) -> bool:
     """Whether tiles of a usual size leave most multiprocessors idle, for long."""
     (fact,) = kernel.facts.matmuls
     tiles = [-(-axis.extent_or(1 << 20) // SPLIT_TILE) for axis in (fact.m, fact.n)]

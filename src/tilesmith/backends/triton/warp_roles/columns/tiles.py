@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds, problem_of
-from tilesmith.backends.triton.heuristics.measured.tiles import LEAST_AREA, LEAST_WORK
-from tilesmith.backends.triton.heuristics.measured.tiles import SECTOR_BYTES as SECTOR
+from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS, WARPS_PER_GROUP
-from tilesmith.ir.ops.memory import Load
+from tilesmith.backends.triton.warp_roles.short_sums.tiles import (
+    SIDE,
+    has_plain_ends,
+    stores_most,
+)
 from tilesmith.schedule.facts.products import MatmulFact
-from tilesmith.schedule.facts.work import TRANSCENDENTAL
 from tilesmith.schedule.rules import TargetedKernel, Values
 from tilesmith.schedule.space.fragments import EnumFragment
 from tilesmith.schedule.space.slots import Slot
@@ -107,6 +109,8 @@ def wave_seeds(kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile]) ->
     if fact is None or fact.m.block is None or fact.n.block is None or fact.k.block is None:
         return []
     ranked = sorted(tiles, key=lambda tile: tile_time(kernel, fact, tile))
+    if tiles is TILES:
+        ranked[:0] = [Tile(SIDE, SIDE)] * stores_most(kernel, fact)
     depth = min(STEP, kernel.whole(fact.k.block))
     (grid,) = kernel.outline.grids
     inner = [grid.blocks.index(block) for block in (fact.m.block, fact.n.block)]
@@ -123,20 +127,14 @@ def wave_seeds(kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile]) ->
 def do_waves_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
     """Whether the best of these tiles is faster than the tile that the product has otherwise."""
     fact = find_product(kernel, plan)
-    # What takes long after the sums was not timed so.
-    has_functions = bool(kernel.facts.work.total(TRANSCENDENTAL))
-    if fact is None or multiply_adds(fact) < LEAST_WORK or has_functions:
+    if fact is None or not has_plain_ends(kernel, (*plan.before, *plan.after)):
         return False
-    if any(_is_matrix(op) for op in (*plan.before, *plan.after) if isinstance(op, Load)):
-        return False
+    if stores_most(kernel, fact) or multiply_adds(fact) < measured.LEAST_WORK:
+        return stores_most(kernel, fact)
     plain = Tile(*problem_of(kernel, fact).best_tile())
     least = min(tile_time(kernel, fact, tile) for tile in TILES)
-    share = PAIRED if plain.rows * plain.columns <= LEAST_AREA else 1.0
+    share = PAIRED if plain.rows * plain.columns <= measured.LEAST_AREA else 1.0
     return share * tile_time(kernel, fact, plain) >= LEAST_GAIN * least
-
-
-def _is_matrix(load: Load) -> bool:
-    return sum(not dim.is_one for dim in load.result.tile.shape) > 1
 
 
 def find_product(kernel: TargetedKernel, plan: RolePlan) -> MatmulFact | None:
@@ -175,5 +173,7 @@ def _late_sides(kernel: TargetedKernel) -> set[str]:
         for item in kernel.facts.accesses
         for side in item.purpose.sides
         for stride in item.strides
-        if isinstance(stride, int) and stride != 1 and stride * item.dtype.itemsize % SECTOR
+        if isinstance(stride, int)
+        and stride != 1
+        and stride * item.dtype.itemsize % measured.SECTOR_BYTES
     }

@@ -1,0 +1,1 @@
+"""Loops whose tiles may be programs."""

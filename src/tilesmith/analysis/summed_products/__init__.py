@@ -1,0 +1,1 @@
+"""Products whose sums may be shared by several programs."""

@@ -1,0 +1,1 @@
+"""Products of groups of rows, whose tiles are shared out to many programs."""

@@ -1,0 +1,1 @@
+"""Where tiles end, and where their tensors do."""

@@ -1,0 +1,1 @@
+"""Products that store more than they load."""
