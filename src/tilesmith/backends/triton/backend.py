@@ -22,6 +22,7 @@ from tilesmith.backends.triton.counted_loops.counting import count_turns
 from tilesmith.backends.triton.early_loads.order import begin_loads_early
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -121,11 +122,11 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Counters, turned products, loads in a better order; for warps with roles, plainer maxima."""
+    """Counters, turned products, sums by lanes, loads in order; for warps with roles, plain maxima."""
     function = use_tails(function)
     if schedule.form == WARP_ROLES:
         return take_factors_out_of_maxima(function)
-    function = turn_products(count_turns(function, schedule), schedule)
+    function = keep_lanes(turn_products(count_turns(function, schedule), schedule), schedule)
     return program_ids.add_counter(begin_loads_early(function, schedule))
 
 
