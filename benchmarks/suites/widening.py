@@ -30,6 +30,22 @@ def parts(length: int, elements: int) -> Iterator[slice]:
         yield slice(begin, begin + step)
 
 
+class Joined:
+    """A result whose parts along the first dimension are put where they belong as they come.
+
+    To keep all and to join them at last would take twice the memory.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.whole = torch.empty(0)
+
+    def put(self, part: slice, piece: torch.Tensor) -> None:
+        if self.whole.shape[1:] != piece.shape[1:] or len(self.whole) != self.length:
+            self.whole = piece.new_empty([self.length, *piece.shape[1:]])
+        self.whole[part] = piece
+
+
 def by_parts(form: Form, count: int, elements: Callable[..., int] | None = None) -> Form:
     """``form`` on slices of its first ``count`` arguments, which share a first dimension.
 
@@ -38,13 +54,19 @@ def by_parts(form: Form, count: int, elements: Callable[..., int] | None = None)
     """
 
     def joined(*arguments: Any) -> Any:
-        together = elements(*arguments) if elements else arguments[0].numel()
-        found = [
-            form(*(sliced[part] for sliced in arguments[:count]), *arguments[count:])
-            for part in parts(len(arguments[0]), together)
-        ]
-        if isinstance(found[0], tuple):
-            return tuple(torch.cat(pieces) for pieces in zip(*found))
-        return torch.cat(found)
+        together, length = arguments[0].numel(), len(arguments[0])
+        if elements is not None:
+            together = elements(*arguments)
+        results: list[Joined] = []
+        is_single = False
+        for part in parts(length, together):
+            found = form(*(sliced[part] for sliced in arguments[:count]), *arguments[count:])
+            is_single = not isinstance(found, tuple)
+            pieces = (found,) if is_single else found
+            results = results or [Joined(length) for _ in pieces]
+            for result, piece in zip(results, pieces):
+                result.put(part, piece)
+        wholes = tuple(result.whole for result in results)
+        return wholes[0] if is_single else wholes
 
     return joined

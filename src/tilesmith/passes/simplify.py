@@ -35,9 +35,7 @@ Applies = Callable[[DType], bool]
 
 
 def fold_constants(function: Function) -> Function:
-    """Replace ops on constants by their value, and branches on constants by the arm taken.
-
-    A loop whose condition is false at once is replaced by what it would have carried.
+    """Replace ops on constants by their value, branches by the arm taken, loops that never run.
 
     Before::
 

@@ -98,8 +98,8 @@ def test_a_total_that_is_looked_at_in_every_turn_stays(run: Any) -> None:
 
 def test_columns_are_kept_where_a_thread_has_few_of_them(run: Any) -> None:
     x = torch.randn(50, 40)
-    for warps, in_turns in ((4, 0), (1, 1)):
-        artifact = artifact_of(sums_of_columns, x, sizes=[64, 32], warps=warps)
+    for rows, warps, in_turns in ((32, 4, 0), (64, 1, 1)):
+        artifact = artifact_of(sums_of_columns, x, sizes=[64, rows], warps=warps)
         assert in_loop(artifact.source).count("tl.sum(") == in_turns
         found = called(run, artifact, {"x": x, "out": torch.full([40], -7.0)})
         check_against(found["out"], x.double().sum(0), reduction_length=50)

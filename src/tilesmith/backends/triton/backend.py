@@ -63,7 +63,6 @@ _CROWDED_BYTES = 512
 """Of one tile, for each thread."""
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
 
-
 RULES: Rules = {
     **elementwise.RULES,
     **control_flow.RULES,
@@ -122,7 +121,7 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Counters, turned products, sums by lanes, loads in order; for warps with roles, plain maxima."""
+    """Counters, turned products, sums by lanes, loads in order; for warps with roles, maxima."""
     function = use_tails(function)
     if schedule.form == WARP_ROLES:
         return take_factors_out_of_maxima(function)

@@ -25,8 +25,14 @@ from tilesmith.ir.traversal import count_uses, definitions, rewrite_function, wa
 from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
-MOST_LANES = 32
-"""Of a thread, all sums of a loop together: each takes a register from loads in flight."""
+MOST_LANES, MOST_OF_COLUMNS = 16, 64
+"""Of a thread, all sums of a loop together: each takes a register from loads in flight.
+
+On an H200, ms, a reduction in every turn and by lanes: kl_div of 4096x65536 with 32 lanes 0.491,
+0.504, with 16 0.503, 0.489; jsd of 8192x16384 with 8 0.441, 0.415. Columns are added up one by one
+among threads: sums of 112 sequences of up to 320 rows with 32 lanes 0.0234, 0.0163, means 0.0299,
+0.0174, with 64 0.0252, 0.0157; sums of 512 sequences of up to 128 rows with 128 0.0123, 0.0131.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +72,9 @@ def keep_lanes(function: Function, schedule: Schedule) -> Function:
             return op
         sums = _find_sums(op)
         lanes = sum(_lanes_of_thread(one.reduce.x, schedule) for one in sums)
-        return _rewritten(op, sums, known) if sums and lanes <= MOST_LANES else op
+        is_line = any(one.reduce.axis == one.reduce.x.tile.rank - 1 for one in sums)
+        most = MOST_LANES if is_line else MOST_OF_COLUMNS
+        return _rewritten(op, sums, known) if sums and lanes <= most else op
 
     return rewrite_function(function, rewrite)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from tilesmith.backends.triton.heuristics.few_walkers.tiles import few_walkers
 from tilesmith.backends.triton.heuristics.measured.tiles import ALONE_TILE, is_alone
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -156,13 +157,12 @@ def columns_by_programs(
     A column's rows are added in a thread first, then among threads, then among warps: where there
     are programs enough, they have few. Functions of each element need registers of their own. 512
     sequences of up to 128 rows, 256 columns, 128 at a time, with 8, 4, 2 and 1 warps: sums 0.0278,
-    0.0193, 0.0120, 0.0120, means 0.0355, 0.0235, 0.0181, 0.0232; a softmax of them, 128 with 8
-    warps, 64 with 4 and 2: 0.0492, 0.0324, 0.0314.
+    0.0193, 0.0120, 0.0120, means 0.0355, 0.0235, 0.0181, 0.0232; softmax, 64 with 2: 0.0314.
     """
     cut = [name for name in columns if name in kernel.outline.grid_blocks]
     tiles = prod(-(-kernel.extent(name) // blocks[name]) for name in cut)
     if kernel.programs(tuple(columns)) * tiles <= 2 * kernel.target.num_sms:
-        return dict(blocks), 8
+        return dict(blocks) if _num_functions(kernel) else few_walkers(kernel, blocks, columns), 8
     most = NARROW if _num_functions(kernel) else WIDE
     return {n: min(most, size) if n in columns else size for n, size in blocks.items()}, 2
 
