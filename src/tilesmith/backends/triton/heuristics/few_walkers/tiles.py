@@ -19,7 +19,12 @@ ELEMENTS = 4096
 def few_walkers(
     kernel: TargetedKernel, blocks: Mapping[str, int], columns: Sequence[str]
 ) -> dict[str, int]:
-    """Sizes of blocks of kernels that compute no functions of elements."""
+    """Sizes of blocks of kernels that compute no functions of elements.
+
+    Where programs have nothing but columns, as many as are wanted have been counted on already.
+    """
+    if kernel.programs(tuple(columns)) <= 1:
+        return dict(blocks)
     shared = [name for name in columns if name in kernel.outline.grid_blocks]
     if not shared:
         return {**blocks, **{name: min(kernel.whole(name), WIDE) for name in columns}}
