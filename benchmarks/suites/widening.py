@@ -37,13 +37,20 @@ class Joined:
     """
 
     def __init__(self, length: int) -> None:
-        self.length = length
-        self.whole = torch.empty(0)
+        self._length = length
+        self._made: torch.Tensor | None = None
 
     def put(self, part: slice, piece: torch.Tensor) -> None:
-        if self.whole.shape[1:] != piece.shape[1:] or len(self.whole) != self.length:
-            self.whole = piece.new_empty([self.length, *piece.shape[1:]])
-        self.whole[part] = piece
+        """Add a part."""
+        if self._made is None:
+            self._made = piece.new_empty([self._length, *piece.shape[1:]])
+        self._made[part] = piece
+
+    @property
+    def whole(self) -> torch.Tensor:
+        """All parts."""
+        assert self._made is not None
+        return self._made
 
 
 def by_parts(form: Form, count: int, elements: Callable[..., int] | None = None) -> Form:
@@ -54,10 +61,8 @@ def by_parts(form: Form, count: int, elements: Callable[..., int] | None = None)
     """
 
     def joined(*arguments: Any) -> Any:
-        together, length = arguments[0].numel(), len(arguments[0])
-        if elements is not None:
-            together = elements(*arguments)
-        results: list[Joined] = []
+        together = elements(*arguments) if elements else arguments[0].numel()
+        length, results = len(arguments[0]), list[Joined]()
         is_single = False
         for part in parts(length, together):
             found = form(*(sliced[part] for sliced in arguments[:count]), *arguments[count:])
