@@ -71,6 +71,7 @@ NEW_ROOMS = (
     "tilesmith/numerics/parts",
     "tilesmith/passes/rejoined_indices",
     "tilesmith/backends/triton/kept_lanes",
+    "tilesmith/backends/triton/heuristics/alone_products",
     "tilesmith/backends/triton/heuristics/few_walkers",
     "tilesmith/bench/scoreboard",
     "tilesmith/cli/explore",

@@ -21,7 +21,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/heuristics/narrow_products": (2, 179),
     "tilesmith/backends/triton/counted_loops": (2, 71),
     "tilesmith/backends/triton/heuristics/long_rows": (2, 36),
-    "tilesmith/backends/triton/heuristics/few_walkers": (4, 95),
+    "tilesmith/backends/triton/heuristics/alone_products": (2, 35),
+    "tilesmith/backends/triton/heuristics/few_walkers": (3, 61),
     "tilesmith/backends/triton/heuristics/pairs": (2, 53),
     "tilesmith/backends/triton/heuristics/sides": (2, 70),
     "tilesmith/backends/triton/heuristics/shared_rows": (2, 109),
@@ -122,8 +123,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_605,
-    "files in src": 698,
+    "lines in src": 110_606,
+    "files in src": 699,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -14,7 +14,7 @@ from math import prod
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
-from tilesmith.backends.triton.heuristics.few_walkers.products import walked_product_seeds
+from tilesmith.backends.triton.heuristics.alone_products.seeds import walked_product_seeds
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
