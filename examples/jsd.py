@@ -21,17 +21,22 @@ def divergence(log_q: torch.Tensor, log_p: torch.Tensor, beta: float) -> Two:
     if beta == 0.0:
         p = torch.exp(log_p)
         return p * (log_p - log_q), -p
-    q = torch.exp(log_q)
     if beta == 1.0:
+        q = torch.exp(log_q)
         terms = q * (log_q - log_p)
         return terms, terms + q
     # Differences of logarithms, never their sum with the mixture's: close values keep their digits.
     apart = log_p - log_q
-    share = torch.where(apart > 0, 1 - beta, beta)
-    below = torch.log1p(share * torch.expm1(-torch.abs(apart)))
-    p_over_m = torch.where(apart > 0, -below, apart - below)
+    is_more = apart > 0
+    shrink = torch.expm1(-torch.abs(apart))
+    below = torch.log1p(torch.where(is_more, 1 - beta, beta) * shrink)
+    p_over_m = torch.where(is_more, -below, apart - below)
+    # The smaller of both probabilities is a share of the larger: one exponential does.
+    larger = torch.exp(torch.maximum(log_q, log_p))
+    smaller = larger + larger * shrink
+    q, p = torch.where(is_more, smaller, larger), torch.where(is_more, larger, smaller)
     slope = (1 - beta) * q * (p_over_m - apart)
-    return beta * torch.exp(log_p) * p_over_m + slope, slope
+    return beta * p * p_over_m + slope, slope
 
 
 @helion.kernel(ignore_warnings=[helion.exc.TensorOperationInWrapper])

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from benchmarks.cpu_workloads import exact_cross_entropy
 from benchmarks.suites.arguments import Size, first_length, inputs, integers, normal, normals
-from benchmarks.suites.widening import parts
+from benchmarks.suites.widening import Joined, parts
 from examples import fused_linear_jsd, jsd
 from tilesmith.bench.case import Arguments, Operator
 
@@ -72,13 +72,13 @@ def eager_jsd(log_q: torch.Tensor, log_p: torch.Tensor) -> Pair:
 def exact_jsd(log_q: torch.Tensor, log_p: torch.Tensor) -> Pair:
     """In float64, some rows at a time."""
     losses: list[torch.Tensor] = []
-    grads: list[torch.Tensor] = []
+    grads = Joined(len(log_q))
     for rows in parts(len(log_q), log_q.numel()):
         loss, grad = jsd.reference(log_q[rows], log_p[rows])
         share = len(log_q[rows]) / len(log_q)
         losses.append(loss * share)
-        grads.append(grad * share)
-    return torch.stack(losses).sum(), torch.cat(grads)
+        grads.put(rows, grad * share)
+    return torch.stack(losses).sum(), grads.whole
 
 
 def eager_linear_jsd(

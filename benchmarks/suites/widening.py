@@ -30,6 +30,29 @@ def parts(length: int, elements: int) -> Iterator[slice]:
         yield slice(begin, begin + step)
 
 
+class Joined:
+    """A result whose parts along the first dimension are put where they belong as they come.
+
+    To keep all and to join them at last would take twice the memory.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._made: torch.Tensor | None = None
+
+    def put(self, part: slice, piece: torch.Tensor) -> None:
+        """Add a part."""
+        if self._made is None:
+            self._made = piece.new_empty([self._length, *piece.shape[1:]])
+        self._made[part] = piece
+
+    @property
+    def whole(self) -> torch.Tensor:
+        """All parts."""
+        assert self._made is not None
+        return self._made
+
+
 def by_parts(form: Form, count: int, elements: Callable[..., int] | None = None) -> Form:
     """``form`` on slices of its first ``count`` arguments, which share a first dimension.
 
@@ -39,12 +62,16 @@ def by_parts(form: Form, count: int, elements: Callable[..., int] | None = None)
 
     def joined(*arguments: Any) -> Any:
         together = elements(*arguments) if elements else arguments[0].numel()
-        found = [
-            form(*(sliced[part] for sliced in arguments[:count]), *arguments[count:])
-            for part in parts(len(arguments[0]), together)
-        ]
-        if isinstance(found[0], tuple):
-            return tuple(torch.cat(pieces) for pieces in zip(*found))
-        return torch.cat(found)
+        length, results = len(arguments[0]), list[Joined]()
+        is_single = False
+        for part in parts(length, together):
+            found = form(*(sliced[part] for sliced in arguments[:count]), *arguments[count:])
+            is_single = not isinstance(found, tuple)
+            pieces = (found,) if is_single else found
+            results = results or [Joined(length) for _ in pieces]
+            for result, piece in zip(results, pieces):
+                result.put(part, piece)
+        wholes = tuple(result.whole for result in results)
+        return wholes[0] if is_single else wholes
 
     return joined

@@ -189,3 +189,12 @@ def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     Options().check_device()
     with pytest.raises(PlanError, match="no GPU"):
         Options(device="cuda").check_device()
+
+
+def test_a_name_that_other_operators_have_is_passed_over() -> None:
+    assert names(plan(kernels=("double",), only=("eager", "by_hand"))) == ["eager", "by_hand"]
+    assert names(plan(kernels=("sum",), only=("eager", "by_hand"))) == ["eager"]
+    with pytest.raises(PlanError, match="--only by_hand: there are"):
+        plan(kernels=("sum",), only=("by_hand",))
+    with pytest.raises(PlanError, match="--only eagle: did you mean eager"):
+        plan(kernels=("sum",), only=("eager", "eagle"))

@@ -229,3 +229,35 @@ def test_reshape_that_adds_ones_is_an_expansion() -> None:
 def test_no_match_gives_the_same_object() -> None:
     program = make_program("store(%x, %f, none, [%zero])")
     assert simplify_algebra(program) is program
+
+
+def split_and_joined(
+    *, widths: tuple[int, int, int] = (24, 24, 24), index: str = "%v"
+) -> list[str]:
+    quotient, factor, remainder = widths
+    return simplify(f"""
+        {SETUP["i32"]}
+        %w0 = full() {{value={quotient}}} : i32[t]
+        %w1 = full() {{value={factor}}} : i32[t]
+        %w2 = full() {{value={remainder}}} : i32[t]
+        %q = elementwise(%v, %w0) {{fn="floordiv"}} : i32[t]
+        %m = elementwise(%q, %w1) {{fn="mul"}} : i32[t]
+        %r = elementwise({index}, %w2) {{fn="mod"}} : i32[t]
+        %s = elementwise(%r, %m) {{fn="add"}} : i32[t]
+        {store_of("i32", "%s")}
+    """)
+
+
+def test_coordinates_that_are_joined_again_are_the_index():
+    assert not any("elementwise" in line for line in split_and_joined())
+
+
+@pytest.mark.parametrize(
+    "widths", [(12, 24, 24), (24, 12, 24), (24, 24, 12)], ids=["quotient", "factor", "remainder"]
+)
+def test_coordinates_of_other_widths_stay(widths: tuple[int, int, int]):
+    assert any('fn="floordiv"' in line for line in split_and_joined(widths=widths))
+
+
+def test_coordinates_of_two_indices_stay():
+    assert any('fn="floordiv"' in line for line in split_and_joined(index="%v2"))

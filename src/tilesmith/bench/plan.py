@@ -61,6 +61,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, _words(text)))
 
 
+def paths(text: list[str]) -> tuple[Path, ...]:
+    """Of files, one for each time that an option was given."""
+    return tuple(map(Path, text))
+
+
 def _listed(text: list[str]) -> tuple[str, ...]:
     return tuple(text)
 
@@ -215,7 +220,7 @@ def make_plan(suite: Suite, options: Options) -> tuple[Job, ...]:
     operators = choose_operators(suite, options.kernels)
     wanted = {operator.name: implementations_of(operator, options.impls) for operator in operators}
     _check_impls(suite, options.impls)
-    _check_only(options.only, wanted)
+    _check_only(suite, options, wanted)
     _check_ids(options, operators)
     return tuple(
         _make_job(operator, position, implementation, options)
@@ -283,11 +288,15 @@ def _why_not(operator: Operator, chosen: Input, dtype: torch.dtype, device: str)
     return ""
 
 
-def _check_only(only: Sequence[str], wanted: dict[str, list[Implementation]]) -> None:
+def _check_only(suite: Suite, options: Options, wanted: dict[str, list[Implementation]]) -> None:
+    """Each name has to mean something of the suite, and one of them something that is wanted."""
     entries = [entry for found in wanted.values() for entry in found]
     known = list(dict.fromkeys(entry.name for entry in entries))
-    for name in only:
-        if not any(entry.answers_to(name) for entry in entries):
+    others = (implementations_of(one, options.impls) for one in suite.operators)
+    everywhere = [entry for found in others for entry in found]
+    is_any = any(entry.answers_to(name) for name in options.only for entry in entries)
+    for name in options.only:
+        if not any(entry.answers_to(name) for entry in (everywhere if is_any else entries)):
             raise PlanError(f"--only {name}: {suggest(name, known)}")
 
 

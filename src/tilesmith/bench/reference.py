@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from tilesmith.bench.case import Arguments, Operator, load_suite
+from tilesmith.bench.contents.numbers import content_number, own_tensor
 from tilesmith.bench.plan import Job
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_by
@@ -39,13 +40,7 @@ def widen(value: Any) -> Any:
 
 def fingerprint(value: Any) -> list[int]:
     """A number for each tensor that is the same for the same content, in any process."""
-    found: list[int] = []
-    for tensor in tensors_in(value):
-        flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-        # Sums of whole and of every third byte: integers, whose order of addition is no matter.
-        whole, thirds = flat.sum(dtype=torch.int64), flat[::3].sum(dtype=torch.int64)
-        found.append(int(whole) * 31 + int(thirds))
-    return found
+    return [content_number(tensor.detach()) for tensor in tensors_in(value)]
 
 
 def total_bytes(value: Any) -> int:
@@ -101,7 +96,7 @@ def work_out(operator: Operator, arguments: Arguments) -> Reference:
         exact = operator.exact(*arguments)
     else:
         exact = operator.eager(*widen(arguments))
-    results = [tensor.detach().clone() for tensor in tensors_in(exact)]
+    results = [own_tensor(tensor.detach(), arguments) for tensor in tensors_in(exact)]
     if not results:
         raise ValueError(f"the reference of {operator.name} has no tensor in its result")
     sizes = operator.sizes(*arguments) if operator.sizes is not None else ()

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from tilesmith.bench.case import load_suite
 from tilesmith.bench.journal import JournalError, Results, read_journal
-from tilesmith.bench.plan import Job, Options, PlanError, make_plan
+from tilesmith.bench.plan import Job, Options, PlanError, make_plan, paths
 from tilesmith.bench.report.html import write_page
 from tilesmith.bench.report.pictures import write_pictures
 from tilesmith.bench.row import Owner, Row, Status
@@ -52,8 +52,10 @@ class BenchFlags(Options):
     """The options of ``tilesmith bench``."""
 
     load: Annotated[
-        Path | None, typer.Option("--from", help="run nothing: show the rows of this file")
-    ] = None
+        tuple[Path, ...],
+        typer.Option("--from", help="run nothing: show a file's rows; may be repeated"),
+        paths,
+    ] = ()
     is_list: Annotated[bool, typer.Option("--list", help="say what would run, and run nothing")] = (
         False
     )
@@ -94,8 +96,8 @@ def bench(flags: BenchFlags, context: typer.Context) -> int:
             board = run_scoreboard(options, *how)
             typer.echo("\n".join(terminal_lines(board)))
             return exit_code([row for line in board.lines for row in line.rows])
-        if flags.load is not None:
-            results = load_results(flags.load)
+        if flags.load:
+            results = load_results(*flags.load)
             results = replace(results, rows=choose_rows(results.rows, options))
         elif flags.is_list:
             jobs = board_jobs(options, with_tuned) if flags.scoreboard else _plan(options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tilesmith.bench.journal import Results, read_journal
@@ -11,8 +12,20 @@ from tilesmith.diagnostics.wording import counted
 _EXPECTED = "expected a file as tilesmith bench --out writes it"
 
 
-def load_results(path: Path) -> Results:
-    """A finished run from its file."""
+def load_results(*paths: Path) -> Results:
+    """A finished run from its file, or from several: of a row that is in more, the last counts."""
+    parts = [_load_file(path) for path in paths]
+    first = parts[0]
+    for path, part in zip(paths, parts):
+        if part.environment.get("device") != first.environment.get("device"):
+            raise UsageError(f"{path}: its device is not that of {paths[0]}")
+        if part.run.get("software") != first.run.get("software"):
+            raise UsageError(f"{path}: its versions are not those of {paths[0]}")
+    rows = {row.key: row for part in parts for row in part.rows}
+    return replace(first, rows=list(rows.values()))
+
+
+def _load_file(path: Path) -> Results:
     try:
         results = read_journal(path)
     except OSError as error:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from tilesmith.numerics import tolerance
+from tilesmith.numerics.parts.tally import ElementErrors, scale_of, tally
 
 
 class AccuracyError(AssertionError):
@@ -121,25 +123,24 @@ def measure_by(
     _check_form(actual, reference, dtype)
     actual, reference = actual.detach(), reference.detach().to(actual.device)
     budget = budget if actual.dtype.is_floating_point else None
-    floor = budget.absolute_floor if budget else 0.0
-    found = measure_elements(actual, reference, actual.dtype)
-    error = found.absolute
-    if error.numel() == 0:
+    if actual.numel() == 0:
         return ErrorReport(0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0, 0, budget)
-    allowed = torch.zeros_like(error) if budget is None else budget.allowed(found.reference, sizes)
-    # Share of the allowance each element uses; the error itself where nothing is allowed.
-    usage = torch.where(allowed > 0, error / allowed, error)
-    index = tolerance.unravel(int(usage.flatten().argmax()), error.shape)
+    form = partial(measure_elements, dtype=actual.dtype)
+    scale = scale_of(reference, partial(_scaling, dtype=actual.dtype))
+    found = tally(budget, (actual, reference), sizes, scale, form)
+    index = tolerance.unravel(found.worst_place, actual.shape)
+    # Zeros and subnormals have no meaningful relative error; their elements are still checked.
+    is_tiny = found.max_abs <= (budget.absolute_floor if budget else 0.0)
     return ErrorReport(
-        max_ulp=float((error / found.spacing).max()),
-        max_abs=float(error.max()),
-        relative_norm=relative_norm(error, found.reference, floor),
+        max_ulp=found.max_ulp,
+        max_abs=found.max_abs,
+        relative_norm=0.0 if is_tiny else found.relative_norm,
         worst_index=index,
         worst_actual=float(actual[index]),
         worst_reference=float(reference[index]),
-        worst_allowed=float(allowed[index]),
-        num_beyond=int((error > allowed).sum()),
-        num_elements=error.numel(),
+        worst_allowed=found.worst_allowed,
+        num_beyond=found.num_beyond,
+        num_elements=actual.numel(),
         budget=budget,
     )
 
@@ -167,18 +168,6 @@ def _check_form(actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtyp
     raise AccuracyError(f"dtypes differ: got {actual.dtype}, expected {reference.dtype}")
 
 
-@dataclass(frozen=True)
-class ElementErrors:
-    """Errors of elements one by one, all float64."""
-
-    absolute: torch.Tensor
-    """Infinite where NaN or infinity does not match."""
-    spacing: torch.Tensor
-    """One ulp at the reference."""
-    reference: torch.Tensor
-    """What sets the scale: infinities, which are compared as such, are zero."""
-
-
 def measure_elements(
     actual: torch.Tensor, reference: torch.Tensor, dtype: torch.dtype
 ) -> ElementErrors:
@@ -187,10 +176,17 @@ def measure_elements(
         off = (actual.double() - reference.double()).abs()
         # float64 cannot tell neighbouring large int64 values apart; they differ by at least one.
         off = torch.where(actual != reference, off.clamp(min=1.0), 0.0)
-        return ElementErrors(off, torch.ones_like(off), reference.double())
+        return ElementErrors(off, torch.ones_like(off), _scaling(reference, dtype))
     error = _absolute_error(actual, reference, dtype)
-    capped = _cap(reference, dtype).masked_fill(reference.isinf(), 0.0)
+    capped = _scaling(reference, dtype)
     return ElementErrors(error, tolerance.ulp_at(capped, dtype), capped)
+
+
+def _scaling(reference: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What sets the scale of errors, as float64."""
+    if not dtype.is_floating_point:
+        return reference.double()
+    return _cap(reference, dtype).masked_fill(reference.isinf(), 0.0)
 
 
 def _absolute_error(

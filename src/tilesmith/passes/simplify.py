@@ -26,6 +26,7 @@ from tilesmith.ir.traversal import (
     rewrite_region,
 )
 from tilesmith.ir.types import Constant, Value
+from tilesmith.passes.rejoined_indices.rules import rejoin
 from tilesmith.passes.undone_views.rules import UNDONE_VIEWS
 
 _MOVING_FORMS = (Inserted, Repeated, Permuted, Reshaped, Picked, Gathered)
@@ -34,9 +35,7 @@ Applies = Callable[[DType], bool]
 
 
 def fold_constants(function: Function) -> Function:
-    """Replace ops on constants by their value, and branches on constants by the arm taken.
-
-    A loop whose condition is false at once is replaced by what it would have carried.
+    """Replace ops on constants by their value, branches by the arm taken, loops that never run.
 
     Before::
 
@@ -335,6 +334,7 @@ RULES: tuple[Rule, ...] = (
     _involution("not"),  # not (not x) = x
     _of("sub", lambda op, _: _full(op, 0) if op.args[0] is op.args[1] else None, _is_integer),
     _of("add", _join_added_constants, _is_integer),  # (x + c) + d = x + (c + d)
+    rejoin,  # (x // w) * w + x mod w = x
     _of("where", _where, _any),  # where(true, a, b) = a, where(not c, a, b) = where(c, b, a), ...
     _idle,  # cast_t(x: t) = x, view_s(x: s) = x, permute(x, (0, 1, ...)) = x, mask(x, axes=()) = x
     _nested(Cast, Cast, _cast_of_cast),  # cast(widen(x)) = cast(x), bits(bits(x)) = bits(x)

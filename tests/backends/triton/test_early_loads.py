@@ -106,7 +106,8 @@ def test_loads_at_loaded_places(run: Any) -> None:
 
 def test_weights_are_loaded_before_threads_wait_for_a_sum() -> None:
     config = helion.Config(block_sizes=[1], num_warps=4)
-    for length, order in ((1024, "LLRS"), (16384, "LRLS")):
+    # Up to 64 bytes of a thread: a row that is summed has registers of its own.
+    for length, order in ((1024, "LLRS"), (2048, "LLRS"), (4096, "LRLS"), (16384, "LRLS")):
         given = torch.randn(4, length), torch.randn(length)
         code = weigh_rows.bind(given).to_triton_code(config, target="cuda:90")
         assert accesses(code) == order

@@ -21,6 +21,7 @@ from tilesmith.backends.triton.counted_loops.counting import count_turns
 from tilesmith.backends.triton.early_loads.order import begin_loads_early
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -60,7 +61,6 @@ _REGISTERS, _MOST_REGISTERS = 65_536, 255
 _CROWDED_BYTES = 512
 """Of one tile, for each thread."""
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
-
 
 RULES: Rules = {
     **elementwise.RULES,
@@ -120,11 +120,11 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Counters, turned products, loads in a better order; for warps with roles, plainer maxima."""
+    """Counters, turned products, sums by lanes, loads in order; for warps with roles, maxima."""
     function = use_tails(function)
     if schedule.form in ROLES:
         return take_factors_out_of_maxima(function)
-    function = turn_products(count_turns(function, schedule), schedule)
+    function = keep_lanes(turn_products(count_turns(function, schedule), schedule), schedule)
     return program_ids.add_counter(begin_loads_early(function, schedule))
 
 

@@ -14,6 +14,7 @@ from math import prod
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
+from tilesmith.backends.triton.heuristics.alone_products.seeds import walked_product_seeds
 from tilesmith.backends.triton.heuristics.groups import seeds as groups
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
@@ -43,8 +44,7 @@ MAX_TILE_ELEMENTS = 1 << 20
 """The most elements that Triton allows in one tile."""
 PROGRAMS_PER_SM = 64
 """More than these for each multiprocessor are far more than it can keep busy."""
-SIDES = (16, 32, 64, 128, 256)
-DEPTHS = (16, 32, 64, 128)
+SIDES, DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
 MOST_TILE, LEAST_TILE = 256 * 256, 1024
 
 
@@ -178,7 +178,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("product of several loops", loops.several_loop_seeds),
     ("product of one column", narrow.one_column_seeds),
     ("few rows by converted weights", few_row_seeds),
-    ("product, then rows by it", narrow.walked_rows_seeds),
+    ("product, then rows by it", walked_product_seeds),
     ("matmul", matmul_seeds),
     ("rows of several tensors", several_row_seeds),
     ("reduction", memory_bound.reduction_seeds),

@@ -20,6 +20,7 @@ from typing import Any
 from tilesmith.bench.case import Operator, Suite
 from tilesmith.bench.implementations import ImplementationKind, preloaded_for
 from tilesmith.bench.journal import read_journal
+from tilesmith.bench.large_inputs.room import Estimates, Room
 from tilesmith.bench.plan import Job, Options, make_plan
 from tilesmith.bench.row import Cause, Owner, Row, Status
 from tilesmith.bench.run import (
@@ -91,15 +92,16 @@ class MeasureTogether:
 
 @dataclass
 class Part:
-    """So many seconds; a piece of work is begun if one as long as the longest still fits."""
+    """So many seconds, and how long inputs took: what would not fit is not begun."""
 
     seconds: float = inf
     began: float = field(default_factory=monotonic)
-    longest: float = 0.0
+    estimates: Estimates = field(default_factory=Estimates)
 
-    def has_time(self) -> bool:
-        """Whether another piece should be begun."""
-        return self.elapsed + self.longest <= self.seconds
+    @property
+    def left(self) -> float:
+        """Seconds until its end."""
+        return self.seconds - self.elapsed
 
     @property
     def elapsed(self) -> float:
@@ -113,13 +115,15 @@ def run_part(
     """Rows that are there after this part, in the order of the jobs."""
     with ExitStack() as stack:
         rows = kept_rows(jobs, options)
-        part.longest = max(map(_group_seconds, _by_input(list(rows.values()))), default=0.0)
+        for found in _by_input(list(rows.values())):
+            part.estimates.note(found[0].operator, sum(row.seconds or 0.0 for row in found))
         write = stack.enter_context(file_of_rows(options))
         board = _Board(
             [job for job in jobs if job.key not in rows],
             options,
             part,
             stack.enter_context(scratch_folder()),
+            Room.on(options.place),
         )
         listeners = SafeListener([] if listener is None else [listener])
         for row in board.rows(lambda job: listeners.tell(methodcaller("started", job))):
@@ -142,10 +146,6 @@ def _is_final(row: Row) -> bool:
     return row.status in (Status.OK, Status.UNAVAILABLE) or is_theirs
 
 
-def _group_seconds(rows: Sequence[Row]) -> float:
-    return sum(row.seconds or 0.0 for row in rows)
-
-
 @dataclass
 class _Board:
     """Rows as they are finished, until there are all or the part is over."""
@@ -154,7 +154,7 @@ class _Board:
     options: Options
     part: Part
     folder: Path
-    _began: dict[str, float] = field(default_factory=dict[str, float])
+    room: Room
     _again: list[Job] = field(default_factory=list[Job])
     """To be made alone."""
 
@@ -168,31 +168,31 @@ class _Board:
             yield from map(supervisor.run, absent)
             yield from self._shared_rows(shared, processes, started)
             for job in (*self._again, *(job for job in tuned if job not in absent)):
-                if not self.part.has_time():
-                    break
+                if self.part.estimates.of(job.operator) > self.part.left:
+                    continue
                 started(job)
-                began = monotonic()
                 yield supervisor.run(job)
-                self.part.longest = max(self.part.longest, monotonic() - began)
 
     def _shared_rows(
         self, jobs: Sequence[Job], processes: WorkerProcesses, started: Callable[[Job], object]
     ) -> Iterator[Row]:
         groups = {str(number): found for number, found in enumerate(_by_input(jobs))}
-        waiting = list(groups)
-        most = INPUTS_AT_ONCE.get(self.options.place, 1)
+        most, waiting = INPUTS_AT_ONCE.get(self.options.place, 1), dict(groups)
+        running: dict[str, Sequence[Job]] = {}
         with self._pool(processes, groups.values()) as pool:
-            while waiting or pool.pending:
-                while waiting and len(pool.pending) < most and self.part.has_time():
-                    key = waiting.pop(0)
-                    started(groups[key][0])
-                    self._begin(pool, key, groups[key])
-                if not pool.pending:
+            while True:
+                key = self.room.next_input(waiting, running.values(), self.part)
+                if key is not None and len(running) < most:
+                    running[key] = waiting.pop(key)
+                    started(running[key][0])
+                    self._begin(pool, key, running[key])
+                    continue
+                if not running:
                     return
                 for outcome in pool.wait(TICK_S):
-                    took = monotonic() - self._began[outcome.key]
-                    self.part.longest = max(self.part.longest, took)
-                    yield from self._finished(groups[outcome.key], outcome)
+                    found = running.pop(outcome.key)
+                    self.part.estimates.note(found[0].operator, outcome.seconds)
+                    yield from self._finished(found, outcome)
 
     def _pool(self, processes: WorkerProcesses, groups: Collection[Sequence[Job]]) -> BuildPool:
         needed = (preloaded_for(job.implementation) for found in groups for job in found)
@@ -204,7 +204,6 @@ class _Board:
         )
 
     def _begin(self, pool: BuildPool, key: str, jobs: Sequence[Job]) -> None:
-        self._began[key] = monotonic()
         pool.submit(key, MeasureTogether(tuple(jobs), self.options, self.folder / "device.lock"))
 
     def _finished(self, jobs: Sequence[Job], outcome: BuildOutcome) -> Iterator[Row]:

@@ -79,6 +79,7 @@ def answer(request: MeasureTogether) -> list[Row]:
         types = [tensor.dtype for tensor in tensors_in(operator.eager(*arguments))]
         known = replace(reference.work_out(operator, arguments), dtypes=types)
         _leave_room(device)
+        shared.begin("")
     trials = _checked_trials(request, operator, arguments, known)
     right = [trial for trial, _ in trials if trial.row.status is Status.OK]
     with using_device(request.lock, shared, alone=True):

@@ -31,10 +31,10 @@ def board_jobs(options: Options, with_tuned: bool) -> tuple[Job, ...]:
 
 
 def run_scoreboard(
-    options: Options, part_seconds: float, with_tuned: bool, watch: Watch, load: Path | None
+    options: Options, part_seconds: float, with_tuned: bool, watch: Watch, load: Sequence[Path]
 ) -> Board:
-    """That of the rows after this part, or in a file; ``watch`` runs and tells of progress."""
-    if load is not None:
+    """That of the rows after this part, or in files; ``watch`` runs and tells of progress."""
+    if load:
         return write_board(load, options)
     path = options.path or Path(f"scoreboard-{options.place}.jsonl")
     options = replace(options, path=path, resume=True)
@@ -46,12 +46,12 @@ def run_scoreboard(
     tell(f"{len(rows)} of {counted(len(jobs), 'row')} are in {path} ({part.elapsed:.0f} s)")
     if len(rows) < len(jobs):
         tell("run it again to go on")
-    return write_board(path, options)
+    return write_board([path], options)
 
 
-def write_board(path: Path, options: Options) -> Board:
-    """Page and table of a file of rows, beside it."""
-    results = load_results(path)
+def write_board(paths: Sequence[Path], options: Options) -> Board:
+    """Page and table of the rows of some files, beside the first."""
+    results, path = load_results(*paths), paths[0]
     before = read_journal(path_before(path)) if path_before(path).exists() else None
     families = {one.name: one.family for one in load_suite(options.suite).operators}
     board = make_board(results, families, before)

@@ -13,7 +13,7 @@ import torch
 
 from tilesmith.dtypes import DTYPES_BY_NAME
 from tilesmith.interpreter.torch_dtypes import to_torch
-from tilesmith.numerics.compare import ElementErrors, measure_elements, relative_norm
+from tilesmith.numerics.compare import measure_elements, relative_norm
 from tilesmith.numerics.doctor.findings import (
     AS_WRITTEN,
     OURS,
@@ -27,6 +27,7 @@ from tilesmith.numerics.doctor.findings import (
 )
 from tilesmith.numerics.judge import Judge
 from tilesmith.numerics.oracle import Reference, ReferenceTensor
+from tilesmith.numerics.parts.tally import ElementErrors
 from tilesmith.numerics.tolerance import Budget, derive_budget, rms, unravel
 
 LOWEST, HIGHEST = -3, 30

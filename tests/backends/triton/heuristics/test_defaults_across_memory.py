@@ -78,6 +78,13 @@ def test_both_inner_axes_of_packed_rows_share_a_tile():
     assert blocks == {"tile_s": 1, "tile_f": 128, "tile_r": 64}
 
 
+def test_few_sequences_have_more_programs_or_more_columns_at_a_time():
+    values, offsets = sequences(112, 256)
+    assert blocks_of(jagged_sum, values, offsets) == {"tile_s": 1, "tile_f": 32, "tile_r": 128}
+    means = blocks_of(jagged_mean, values, offsets, torch.ones(112, dtype=torch.int64))
+    assert means == {"tile_s": 1, "tile_f": 256, "tile_r": 64}
+
+
 @pytest.mark.parametrize(("features", "width"), [(1, 1), (5, 8), (31, 32), (33, 64), (128, 128)])
 def test_few_features_are_taken_whole(features, width):
     assert blocks_of(jagged_sum, *sequences(4096, features))["tile_f"] == width

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 import torch
 
+from examples.dot_compress import dot_compress_bwd, dot_compress_fwd
 from examples.embedding import embedding
 from examples.geglu import geglu
 from examples.jagged_sum import jagged_sum
 from examples.jsd import jsd
 from examples.kl_div import kl_div
-from examples.layer_norm import layer_norm_bwd
+from examples.layer_norm import layer_norm_bwd, layer_norm_fwd
 from examples.long_sum import long_sum_manual
 from examples.low_mem_dropout import low_mem_dropout
+from examples.rms_norm import rms_norm
 from examples.rope import angles, rope
 from examples.welford import welford
 from tilesmith import Config
@@ -60,7 +62,7 @@ def test_few_rows_keep_all_their_warps() -> None:
 def test_steps_with_many_functions_are_short() -> None:
     x = torch.empty(8192, 16384)
     steps = [default(kernel, x, x) for kernel in (jsd, kl_div)]
-    assert [(one.block_sizes[-1], one.num_warps) for one in steps] == [(1024, 4), (4096, 4)]
+    assert [(one.block_sizes[-1], one.num_warps) for one in steps] == [(1024, 8), (4096, 8)]
     assert default(long_sum_manual, x).num_warps == 8
 
 
@@ -91,3 +93,20 @@ def test_neighbours_share_the_multiplications_of_a_random_number() -> None:
     text = bound.to_code(bound.config_spec.default_config(), form="ptx")
     # Sixteen elements a thread, of four counters, twenty products each.
     assert text.count("mul.hi.u32") <= 4 * 20
+
+
+@pytest.mark.parametrize(("columns", "warps"), [(4096, (4, 4)), (8192, (8, 4))])
+def test_rows_whose_threads_wait_once_have_more_warps(columns: int, warps: tuple[int, int]) -> None:
+    x, weight = torch.empty(8192, columns, dtype=BF16), torch.empty(columns, dtype=BF16)
+    found = default(rms_norm, x, weight), default(layer_norm_fwd, x, weight, weight)
+    assert tuple(config.num_warps for config in found) == warps
+
+
+@pytest.mark.parametrize(("batch", "stages", "rows"), [(64, 4, 32), (256, 3, 16)])
+def test_programs_with_a_multiprocessor_each_have_its_shared_memory(
+    batch: int, stages: int, rows: int
+) -> None:
+    shapes = ((batch, 1024, 256), (batch, 1024, 64), (batch, 256, 64))
+    x, y, xty = (torch.empty(shape, dtype=BF16, device="meta") for shape in shapes)
+    assert default(dot_compress_fwd, x, y).num_stages == stages
+    assert default(dot_compress_bwd, y, x, y, xty).block_sizes == [64, rows]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from tilesmith.backends.triton.heuristics.few_walkers.tiles import few_walkers
+from tilesmith.backends.triton.heuristics.few_walkers.waits import waits_once, warps_of_steps
 from tilesmith.backends.triton.heuristics.measured.tiles import ALONE_TILE, is_alone
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -33,7 +35,7 @@ def warps_of_rows(kernel: TargetedKernel, length: int, rows: int, *, is_stored: 
     width = next_power_of_2(length)
     is_known = WARP_ELEMENTS <= length <= LONGEST
     if is_stored and is_known and _has_many(kernel, rows):
-        most = 4 if width < LONGEST else 8
+        most = 8 if width == LONGEST or (width > LONGEST // 4 and waits_once(kernel)) else 4
         return min(most, next_power_of_2(-(-rows * length // WARP_ELEMENTS)))
     limits = ((1024, 4), (4096, 8), (16384, 16))
     return next((warps for limit, warps in limits if width <= limit), 32)
@@ -108,11 +110,10 @@ def _num_functions(kernel: TargetedKernel) -> int:
 def _steps_of_rows(kernel: TargetedKernel) -> tuple[int, int]:
     """Elements of a step of loops that walk rows, and its warps; 0: by how long they are.
 
-    Steps of 1024 with 4 warps, of 4096 with 4 and 8: jsd of 8192x16384 0.470, 0.685, 0.590; kl_div
-    of 4096x65536 0.525, 0.494, 0.504; sums of 8192x8192 0.0426, 0.0426, 0.0422.
+    Steps of 1024 with 4 warps, of 4096 with 4 and 8: jsd of 8192x16384 0.470, 0.685, 0.590.
     """
-    functions = _num_functions(kernel)
-    return (STEP if functions >= MANY_FUNCTIONS else LONG_STEP), (4 if functions else 0)
+    functions, warps = _num_functions(kernel), warps_of_steps(kernel)
+    return (STEP if functions >= MANY_FUNCTIONS else LONG_STEP), (warps if functions else 0)
 
 
 def tile_seed(kernel: TargetedKernel) -> GpuSeed:
@@ -156,13 +157,12 @@ def columns_by_programs(
     A column's rows are added in a thread first, then among threads, then among warps: where there
     are programs enough, they have few. Functions of each element need registers of their own. 512
     sequences of up to 128 rows, 256 columns, 128 at a time, with 8, 4, 2 and 1 warps: sums 0.0278,
-    0.0193, 0.0120, 0.0120, means 0.0355, 0.0235, 0.0181, 0.0232; a softmax of them, 128 with 8
-    warps, 64 with 4 and 2: 0.0492, 0.0324, 0.0314.
+    0.0193, 0.0120, 0.0120, means 0.0355, 0.0235, 0.0181, 0.0232; softmax, 64 with 2: 0.0314.
     """
     cut = [name for name in columns if name in kernel.outline.grid_blocks]
     tiles = prod(-(-kernel.extent(name) // blocks[name]) for name in cut)
     if kernel.programs(tuple(columns)) * tiles <= 2 * kernel.target.num_sms:
-        return dict(blocks), 8
+        return dict(blocks) if _num_functions(kernel) else few_walkers(kernel, blocks, columns), 8
     most = NARROW if _num_functions(kernel) else WIDE
     return {n: min(most, size) if n in columns else size for n, size in blocks.items()}, 2
 

@@ -1,0 +1,1 @@
+"""Products of programs that have a multiprocessor each."""

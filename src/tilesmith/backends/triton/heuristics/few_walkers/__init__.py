@@ -1,0 +1,1 @@
+"""Tiles of few programs that walk columns."""

@@ -1,0 +1,1 @@
+"""What tensors hold, without memory of their size."""

@@ -1,0 +1,1 @@
+"""Judging large results: a part of their elements at a time."""

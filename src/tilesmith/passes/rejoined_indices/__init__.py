@@ -1,0 +1,1 @@
+"""Indices that were split into coordinates and are put together again."""
