@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilesmith.analysis.affine import Definitions
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import walk
+from tilesmith.ir.traversal import Definitions, walk
 from tilesmith.ir.types import TensorType, Value
 
 LEAST_CONTRACTED, LEAST_CONTRACTED_BYTES = 16, 32
