@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
+GRACE_SECONDS = 12
+"""After the end of the time, for what was begun: compiling one config."""
 START_SECONDS = 300
 Job = dict[str, Any]
 
@@ -62,25 +65,36 @@ class Worker:
             lines.put(line)
         lines.put("")
 
-    def check(self, job: Job, timeout: float) -> Job:
-        """The answer to a job, also if the process hangs or dies of it."""
+    def check(self, job: Job, timeout: float, stop: float = math.inf) -> Job:
+        """The answer to a job, also if the process hangs or dies of it, or the time is over."""
+        left = max(0.0, stop + GRACE_SECONDS - time.monotonic())
+        is_last, timeout = left < timeout, min(left, timeout)
         assert self._process.stdin is not None
-        what = "died"
-        line = ""
+        what, answer, begun = "died", None, dict[str, Any]()
+        end = time.monotonic() + timeout
         try:
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
-            line = self._lines.get(timeout=timeout)
+            while answer is None and (line := self._next_line(end)):
+                said = json.loads(line)
+                answer = said if "outcome" in said else None
+                begun |= {} if answer else said
         except queue.Empty:
             what = "hung"
         except BrokenPipeError:
             pass
-        if line:
-            return json.loads(line)
+        if answer is not None:
+            return answer
         self.stop()
         status = self._process.returncode
+        if what == "hung" and is_last:
+            return {"outcome": "cut"}
         self._start()
-        return {"outcome": what, "way": self.mode, "problem": f"the process {what} ({status})"}
+        return {"outcome": what, **_last_words(begun, f"the process {what} ({status})", self.mode)}
+
+    def _next_line(self, end: float) -> str:
+        """Empty where the process has ended; raises ``queue.Empty`` where the time is over."""
+        return self._lines.get(timeout=max(0.0, end - time.monotonic()))
 
     def stop(self) -> None:
         """End the process."""
@@ -90,13 +104,24 @@ class Worker:
         self._process.communicate()
 
 
+def _last_words(begun: Job, problem: str, mode: str) -> Job:
+    """The answer for a process that gave none: with its program and what it was about to run."""
+    way = begun.get("at", mode)
+    if "begun" not in begun:
+        return {"way": way, "problem": problem}
+    saved = begun["begun"]
+    last = begun.get("shape", 0) + 1
+    note = f"{problem} in shape {last}: {way}"
+    return {"way": way, "problem": note, "saved": {**saved, "note": note}}
+
+
 @dataclass(frozen=True)
 class Limits:
     """For all workers together.
 
     Attributes:
         timeout: seconds for one job.
-        seconds: after which no more jobs are given out.
+        seconds: after which nothing is begun, not even another shape of a program.
         coverage: a file with what was covered before.
     """
 
@@ -142,7 +167,8 @@ def _answers(
         except queue.Empty:
             break
         worker = worker or Worker(mode, limits.coverage)
-        yield job, worker.check(job, limits.timeout)
+        job = job if math.isinf(stop) else {**job, "stop": stop}
+        yield job, worker.check(job, limits.timeout, stop)
     if worker is not None:
         worker.stop()
 
