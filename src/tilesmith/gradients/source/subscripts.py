@@ -112,6 +112,8 @@ class Subscripts:
             if isinstance(op, Arange) and line.tile.shape[0] == Dim.of(size):
                 return ":"
             if isinstance(op, Full) and op.value == 0 and size == 1:
+                if line.tile.shape[0].is_one:
+                    return ":"
                 tile = self._scope.tile_of(line.tile.shape[0].symbol or "")
                 if tile is not None:
                     return tile.name
