@@ -107,6 +107,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
     "tilesmith/runtime/launchers/in_order": (2, 84),
+    "tilesmith/runtime/launchers/turns": (2, 146),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/schedule/given": (2, 70),
     "tilesmith/store": (7, 1_100),
@@ -118,13 +119,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_478,
-    "files in src": 689,
+    "lines in src": 110_625,
+    "files in src": 691,
     "longest import chain": 26,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 112,
+    "modules with one importer": 113,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }
