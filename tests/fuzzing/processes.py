@@ -90,7 +90,7 @@ class Worker:
         if what == "hung" and is_last:
             return {"outcome": "cut"}
         self._start()
-        return {"outcome": what, **_last_words(begun, f"the process {what} ({status})", self.mode)}
+        return {"outcome": what, **last_words(begun, f"the process {what} ({status})", self.mode)}
 
     def _next_line(self, end: float) -> str:
         """Empty where the process has ended; raises ``queue.Empty`` where the time is over."""
@@ -104,7 +104,7 @@ class Worker:
         self._process.communicate()
 
 
-def _last_words(begun: Job, problem: str, mode: str) -> Job:
+def last_words(begun: Job, problem: str, mode: str) -> Job:
     """The answer for a process that gave none: with its program and what it was about to run."""
     way = begun.get("at", mode)
     if "begun" not in begun:
