@@ -20,13 +20,14 @@ from tests.fuzzing.choices import RandomChoices
 from tests.fuzzing.execution import Failure, first_failure
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.injections import INJECTIONS
+from tests.fuzzing.later_injections import LATER_INJECTIONS
 from tests.fuzzing.more_injections import MORE_INJECTIONS
 from tests.fuzzing.program import UndecidedError
 from tests.fuzzing.variants import family
 
 MEMBERS = 3
 """Shapes of each program beside its own."""
-KNOWN = {**INJECTIONS, **MORE_INJECTIONS}
+KNOWN = {**INJECTIONS, **MORE_INJECTIONS, **LATER_INJECTIONS}
 Answer = dict[str, Any]
 
 

@@ -43,10 +43,11 @@ class Injection:
 
 def add_pass(rewrite: Rewrite) -> None:
     """Rewrite every op, after all other passes."""
-    _add_pass("wrong_on_purpose", rewrite_all(rewrite))
+    add_function_pass("wrong_on_purpose", rewrite_all(rewrite))
 
 
-def _add_pass(name: str, run: Callable[[Function], Function]) -> None:
+def add_function_pass(name: str, run: Callable[[Function], Function]) -> None:
+    """Run a pass after all others."""
     stage = compiler.STANDARD
     added = replace(rewrite(run, "It is wrong on purpose."), name=name)
     compiler.STANDARD = replace(stage, passes=(*stage.passes, added))
@@ -65,7 +66,7 @@ def wrong_mask_value() -> None:
             return replace(op, fill=1 if not op.fill else 0)
         return op
 
-    _add_pass("wrong_mask_value", rewrite_all(rewrite))
+    add_function_pass("wrong_mask_value", rewrite_all(rewrite))
 
 
 def dropped_mask() -> None:
@@ -82,7 +83,7 @@ def dropped_mask() -> None:
 
         return rewrite_function(function, rewrite, substitution)
 
-    _add_pass("dropped_mask", run)
+    add_function_pass("dropped_mask", run)
 
 
 def wrong_stride() -> None:
@@ -121,7 +122,7 @@ def short_loop() -> None:
             replace(op, ends=(less, *op.ends[1:])),
         ]
 
-    _add_pass("short_loop", rewrite_all(rewrite))
+    add_function_pass("short_loop", rewrite_all(rewrite))
 
 
 def wrong_identity() -> None:
@@ -146,7 +147,7 @@ def forgotten_carry() -> None:
         body = Region(op.body.args, (*others, replace(last, values=values)))
         return replace(op, body=body)
 
-    _add_pass("forgotten_carry", rewrite_all(rewrite))
+    add_function_pass("forgotten_carry", rewrite_all(rewrite))
 
 
 def swapped_operands() -> None:
@@ -158,7 +159,7 @@ def swapped_operands() -> None:
             return op if is_scalar else replace(op, args=op.args[::-1])
         return op
 
-    _add_pass("swapped_operands", rewrite_all(rewrite))
+    add_function_pass("swapped_operands", rewrite_all(rewrite))
 
 
 def missing_widening() -> None:
@@ -175,7 +176,7 @@ def missing_widening() -> None:
             Cast(results=op.results, x=narrow),
         ]
 
-    _add_pass("missing_widening", rewrite_all(rewrite))
+    add_function_pass("missing_widening", rewrite_all(rewrite))
 
 
 def missing_order() -> None:
