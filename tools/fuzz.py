@@ -73,7 +73,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--members", type=int, default=40, help="more shapes for each kernel that takes them")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--jobs", type=int, default=os.cpu_count(), help="processes")
-    add("--timeout", type=float, default=240.0, help="seconds for one program")
+    add("--timeout", type=float, default=240.0, help="seconds for a shape and config")
     add("--seconds", type=float, default=float("inf"), help="begin nothing after so many")
     add("--no-build", action="store_true", help="emit Triton code but do not compile it")
     add("--no-shrink", action="store_true", help="leave failing programs as they are")

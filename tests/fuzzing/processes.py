@@ -67,15 +67,15 @@ class Worker:
 
     def check(self, job: Job, timeout: float, stop: float = math.inf) -> Job:
         """The answer to a job, also if the process hangs or dies of it, or the time is over."""
-        left = max(0.0, stop + GRACE_SECONDS - time.monotonic())
-        is_last, timeout = left < timeout, min(left, timeout)
+        last = stop + GRACE_SECONDS
         assert self._process.stdin is not None
         what, answer, begun = "died", None, dict[str, Any]()
-        end = time.monotonic() + timeout
         try:
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
-            while answer is None and (line := self._next_line(end)):
+            while answer is None and (
+                line := self._next_line(min(last, timeout + time.monotonic()))
+            ):
                 said = json.loads(line)
                 answer = said if "outcome" in said else None
                 begun |= {} if answer else said
@@ -87,7 +87,7 @@ class Worker:
             return answer
         self.stop()
         status = self._process.returncode
-        if what == "hung" and is_last:
+        if what == "hung" and time.monotonic() >= last:
             return {"outcome": "cut"}
         self._start()
         return {"outcome": what, **last_words(begun, f"the process {what} ({status})", self.mode)}
@@ -120,7 +120,7 @@ class Limits:
     """For all workers together.
 
     Attributes:
-        timeout: seconds for one job.
+        timeout: seconds for one way to run one shape of a program.
         seconds: after which nothing is begun, not even another shape of a program.
         coverage: a file with what was covered before.
     """
