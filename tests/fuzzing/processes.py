@@ -42,8 +42,10 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
+        # A process for a GPU has nothing in common with others.
+        python = (sys.executable,) if self.mode == "cuda" else warm_python()
         self._process = subprocess.Popen(
-            [*warm_python(), "-m", "tests.fuzzing.worker", self.mode, self.coverage],
+            [*python, "-m", "tests.fuzzing.worker", self.mode, self.coverage],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -83,13 +85,15 @@ class Worker:
             what = "hung"
         except BrokenPipeError:
             pass
-        if answer is not None:
+        if answer is not None and not answer.pop("is_last", False):
             return answer
         self.stop()
         status = self._process.returncode
         if what == "hung" and time.monotonic() >= last:
             return {"outcome": "cut"}
         self._start()
+        if answer is not None:
+            return answer  # the process is of no use after it
         return {"outcome": what, **last_words(begun, f"the process {what} ({status})", self.mode)}
 
     def _next_line(self, end: float) -> str:

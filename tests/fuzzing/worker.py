@@ -31,6 +31,7 @@ from tests.fuzzing.execution import Failure, Watch, first_failure, is_same_failu
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.grow_rows import grow_rows
 from tests.fuzzing.program import Program, UndecidedError
+from tests.fuzzing.reductions import expect_matrix_units
 from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.variants import SIZES, family, with_sizes
 
@@ -176,6 +177,8 @@ def serve(mode: str, coverage: Coverage) -> None:
         from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
 
         patch_interpreter()
+    if mode == "cuda":
+        expect_matrix_units()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     # What was imported stays: looking through it again and again took a tenth of the time.
@@ -188,8 +191,9 @@ def serve(mode: str, coverage: Coverage) -> None:
 
     for line in sys.stdin:
         answer = answer_to(json.loads(line), coverage, say)
-        say(answer)
-        if any(text in answer.get("problem", "") for text in STICKY):
+        is_last = any(text in answer.get("problem", "") for text in STICKY)
+        say({**answer, "is_last": is_last})
+        if is_last:
             os._exit(3)
 
 
