@@ -34,11 +34,14 @@ class Injection:
     Attributes:
         apply: puts it in.
         mode: which ways of running programs can see it: "host" or "interpret".
+        needs: a pattern without which the text of a program has nothing that the bug could change.
+            Such programs count, and are not run.
     """
 
     apply: Callable[[], None]
     mode: str
     description: str
+    needs: str = ""
 
 
 def add_pass(rewrite: Rewrite) -> None:
@@ -207,23 +210,23 @@ def wrong_promotion() -> None:
     promotion._infer = infer  # type: ignore[assignment]
 
 
-def injections(*listed: tuple[Callable[[], None], str]) -> dict[str, Injection]:
-    """By name: functions with the mode that can see them."""
+def injections(*listed: tuple[Callable[[], None], str, str]) -> dict[str, Injection]:
+    """By name: functions with the mode that can see them, and what they need."""
     return {
-        function.__name__: Injection(function, mode, (function.__doc__ or "").strip(" ."))
-        for function, mode in listed
+        function.__name__: Injection(function, mode, (function.__doc__ or "").strip(" ."), needs)
+        for function, mode, needs in listed
     }
 
 
 INJECTIONS = injections(
-    (wrong_mask_value, "interpret"),
-    (dropped_mask, "interpret"),
-    (wrong_stride, "host"),
-    (short_loop, "host"),
-    (wrong_identity, "host"),
-    (forgotten_carry, "host"),
-    (swapped_operands, "host"),
-    (missing_widening, "host"),
-    (missing_order, "host"),
-    (wrong_promotion, "host"),
+    (wrong_mask_value, "interpret", ""),
+    (dropped_mask, "interpret", ""),
+    (wrong_stride, "host", ""),
+    (short_loop, "host", r"\n {8,}for "),
+    (wrong_identity, "host", ""),
+    (forgotten_carry, "host", r"\n {8,}for "),
+    (swapped_operands, "host", ""),
+    (missing_widening, "host", ""),
+    (missing_order, "host", ""),
+    (wrong_promotion, "host", ""),
 )

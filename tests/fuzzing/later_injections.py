@@ -162,14 +162,14 @@ def dead_store() -> None:
 
 
 LATER_INJECTIONS: dict[str, Injection] = injections(
-    (division_to_zero, "host"),
-    (remainder_to_zero, "host"),
-    (nearest_integer, "host"),
-    (least_is_zero, "host"),
-    (narrow_sums, "host"),
-    (crossed_carries, "host"),
-    (merged_loads, "host"),
-    (xor_is_or, "host"),
-    (signed_comparison, "host"),
-    (dead_store, "host"),
+    (division_to_zero, "host", r"//"),
+    (remainder_to_zero, "host", r"%"),
+    (nearest_integer, "host", ""),
+    (least_is_zero, "host", r"amin|argmin"),
+    (narrow_sums, "host", r"torch\.(sum|mean)"),
+    (crossed_carries, "host", r"\n {8,}for "),
+    (merged_loads, "host", ""),
+    (xor_is_or, "host", r"atomic_xor"),
+    (signed_comparison, "host", r"uint8"),
+    (dead_store, "host", ""),
 )
