@@ -119,13 +119,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 110_625,
-    "files in src": 691,
+    "lines in src": 110_704,
+    "files in src": 694,
     "longest import chain": 26,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 113,
+    "modules with one importer": 114,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }
