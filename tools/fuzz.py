@@ -4,7 +4,8 @@
 line for each program to a log, and goes on where that ends. Each failing program is made smaller
 and written as a file that runs it again. A worker that hangs or dies is reported with its program
 and replaced. At the end: how many kernels, shapes and configs were compared, and which pairs of
-features they had.
+features they had. A case is a kernel, a set of sizes and a config whose results were compared:
+where a kernel takes any sizes many cases share one compiled code, else each has its own.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ import sys
 import time
 from pathlib import Path
 
-from tests.fuzzing.choices import RandomChoices
 from tests.fuzzing.coverage import read_coverage
-from tests.fuzzing.grow import grow_program
 from tests.fuzzing.processes import Job, Limits, check_all
 from tests.fuzzing.records import GOOD, Records, commit
-from tests.fuzzing.saved_programs import saved, write_saved
-from tests.fuzzing.variants import family
+from tests.fuzzing.saved_programs import write_saved
 
 OTHER_SHARE = 10
 """Without a GPU one program in so many also runs under Triton's interpreter, and as many others
 are grown for their gradients."""
 INTERPRETED_MEMBERS = 4
 """Shapes of those, since the interpreter takes a second for some."""
+ROWS_SHARE, DEVICE_ROWS_SHARE = 9, 5
+"""One program in so many has rows or products that programs of a GPU may share."""
+OTHER_MODES = {"interpret": 0, "gradient": 5}
+"""And which ones of so many as ``OTHER_SHARE``."""
 CANDIDATES = 4
 """Programs that are grown for each that is run: the one with the rarest features."""
 SAVE_EVERY = 50
@@ -36,13 +38,8 @@ SAVE_EVERY = 50
 
 def write_program(job: Job, answer: Job, folder: Path) -> Path:
     """A file that ``tests.fuzzing.replay`` runs again."""
-    found = answer.get("saved")
-    if found is None:  # the process died of it: nobody knows of which candidate or shape
-        program = grow_program(RandomChoices(f"{job['seed']}/{job['index']}"))
-        members = family(program, job["index"], job.get("members", 0))
-        found = saved(members, job["index"], job["mode"], answer["problem"])
     path = folder / f"program_{job['seed']}_{job['index']}_{job['mode']}.json"
-    write_saved(path, found)
+    write_saved(path, answer["saved"])
     return path
 
 
@@ -51,17 +48,19 @@ def make_jobs(options: argparse.Namespace) -> list[Job]:
     mode = "cuda" if options.device == "cuda" else "host" if options.no_build else "build"
     numbers = range(options.first, options.first + options.count)
     shared = {"seed": options.seed, "shrink": not options.no_shrink, "candidates": CANDIDATES}
-    jobs: list[Job] = [
-        {**shared, "index": n, "mode": mode, "members": options.members} for n in numbers
-    ]
+
+    def jobs(mode: str, chosen: range, members: int) -> list[Job]:
+        own = {**shared, "mode": mode, "members": members}
+        share = DEVICE_ROWS_SHARE if mode == "cuda" else ROWS_SHARE
+        has_rows = mode != "gradient"
+        return [{**own, "index": n, "rows": has_rows and n % share == share - 1} for n in chosen]
+
     if mode == "cuda":
-        return jobs
+        return jobs(mode, numbers, options.members)
     few = min(INTERPRETED_MEMBERS, options.members)
-    return jobs + [
-        {**shared, "index": n, "mode": mode, "members": few}
-        for mode in ("interpret", "gradient")
-        for n in numbers[::OTHER_SHARE]
-    ]
+    some = [(mode, numbers[place::OTHER_SHARE]) for mode, place in OTHER_MODES.items()]
+    others = [job for mode, chosen in some for job in jobs(mode, chosen, few)]
+    return jobs(mode, numbers, options.members) + others
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -71,11 +70,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--count", type=int, default=1000)
     add("--seed", type=int, default=0)
     add("--first", type=int, default=0, help="number of the first program")
-    add("--members", type=int, default=8, help="more shapes for each kernel that takes them")
+    add("--members", type=int, default=40, help="more shapes for each kernel that takes them")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--jobs", type=int, default=os.cpu_count(), help="processes")
-    add("--timeout", type=float, default=240.0, help="seconds for one program")
-    add("--seconds", type=float, default=float("inf"), help="begin no program after so many")
+    add("--timeout", type=float, default=240.0, help="seconds for a shape and config")
+    add("--seconds", type=float, default=float("inf"), help="begin nothing after so many")
     add("--no-build", action="store_true", help="emit Triton code but do not compile it")
     add("--no-shrink", action="store_true", help="leave failing programs as they are")
     add("--out", default="fuzz-failures", help="folder for failing programs, log and coverage")
@@ -98,9 +97,10 @@ def main(arguments: list[str] | None = None) -> int:
         coverage.add(map(tuple, answer.get("pairs", ())))
         line = {name: job[name] for name in ("seed", "index", "mode")}
         line |= {"commit": version, "outcome": answer["outcome"], "cases": answer.get("cases", {})}
+        line["refused"] = answer.get("refused", 0)
         if answer["outcome"] not in GOOD:
             bad += 1
-            path = write_program(job, answer, folder)
+            path = write_program(job, answer, folder) if "saved" in answer else None
             line |= {"way": answer["way"], "problem": answer["problem"][:300], "file": str(path)}
             print(f"{answer['outcome']}: {path}\n  {answer['way']}\n  {answer['problem'][:300]}")
             sys.stdout.flush()

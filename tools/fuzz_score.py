@@ -1,4 +1,4 @@
-"""Grades the random programs: how many it takes to find each of twenty known compiler bugs.
+"""Grades the random programs: how many it takes to find each of thirty known compiler bugs.
 
 ``python -m tools.fuzz_score [--limit 300] [--seed 0] [names ...]``; exits with 1 if one is missed.
 """
@@ -9,6 +9,7 @@ import argparse
 import sys
 
 from tests.fuzzing.injections import INJECTIONS
+from tests.fuzzing.later_injections import LATER_INJECTIONS
 from tests.fuzzing.more_injections import MORE_INJECTIONS
 from tests.fuzzing.processes import grade_injections
 
@@ -20,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=int, default=300, help="programs to try for each bug")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    names = options.names or [*INJECTIONS, *MORE_INJECTIONS]
+    names = options.names or [*INJECTIONS, *MORE_INJECTIONS, *LATER_INJECTIONS]
     caught = 0
     print(f"{'bug':18} {'programs':>8}  noticed by")
     for found in grade_injections(names, options.limit, options.seed):

@@ -65,6 +65,7 @@ NEW_ROOMS = (
     "tilesmith/compiler/earlier_launches",
     "tilesmith/backends/triton/model/computed_operands",
     "tilesmith/runtime/launchers/in_order",
+    "tilesmith/runtime/launchers/turns",
     "tilesmith/backends/triton/heuristics/narrow_products",
     "tilesmith/backends/triton/heuristics/sides",
     "tilesmith/backends/triton/heuristics/long_rows",

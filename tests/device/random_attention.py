@@ -2,7 +2,8 @@
 
 ``python -m tests.device.random_attention --seconds 240 --workers 12`` on a Hopper GPU: so many
 processes side by side, each with a time limit, so that a kernel that hangs is seen and costs no
-more than that. Results are compared with fp64, and two calls with each other.
+more than that. Results are compared with fp64, and two calls with each other. At the end: counts,
+and the time of all processes together.
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ from tilesmith import Config
 FORM = "warp_roles"
 MOST_SECONDS = 60.0
 """For one process: compiling, running."""
+GRACE_SECONDS = 15.0
+"""After the time, for what runs then. It is ended after that, and is neither right nor wrong."""
 KINDS_OF_MASK = ("none", "causal", "window", "ahead")
 LARGEST_ERRORS = (0.02, 0.05, 0.05)
 """Of a result's norm, by how often scores are rounded to 16 bits."""
 LARGEST_FP8_ERROR = 0.08
+MOST_SHOWN = 30
+"""Texts of what went wrong; after that they are only counted."""
 FP8 = torch.float8_e4m3fn
 
 
@@ -230,13 +235,23 @@ class Tally:
     done: int = 0
     refused: int = 0
     wrong: int = 0
+    unfinished: int = 0
+    busy: float = 0.0
+    """Seconds of all processes together."""
 
     def count(self, seed: int, text: str, *, is_late: bool, is_wrong: bool) -> None:
         self.done += 1
         self.refused += text.startswith("refused")
         if is_late or is_wrong:
             self.wrong += 1
+        if (is_late or is_wrong) and self.wrong <= MOST_SHOWN:
             report(f"seed {seed}: {'hangs' if is_late else text.strip()[-300:]}")
+
+    def line(self) -> str:
+        return (
+            f"{self.done} kernels, {self.refused} refused, {self.wrong} wrong, "
+            f"{self.unfinished} ended with the time; {self.busy:.0f} s of processes"
+        )
 
 
 def run_side_by_side(seconds: float, workers: int, first: int, folder: Path) -> int:
@@ -253,18 +268,24 @@ def run_side_by_side(seconds: float, workers: int, first: int, folder: Path) -> 
             started.start()
             running[started] = seed, time.monotonic()
             seed += 1
+        is_over = time.monotonic() - begin > seconds + GRACE_SECONDS
         for process, (number, since) in list(running.items()):
-            is_late = time.monotonic() - since > MOST_SECONDS
-            if process.is_alive() and not is_late:
+            is_alive, age = process.is_alive(), time.monotonic() - since
+            is_late = is_alive and age > MOST_SECONDS
+            if is_alive and not is_late and not is_over:
                 continue
             process.kill()
             process.join()
-            text = (folder / str(number)).read_text()
-            tally.count(number, text, is_late=is_late, is_wrong=bool(process.exitcode))
             del running[process]
+            tally.busy += age
+            if is_alive and not is_late:
+                tally.unfinished += 1
+                continue
+            log = folder / str(number)
+            text = log.read_text() if log.exists() else ""
+            tally.count(number, text, is_late=is_late, is_wrong=bool(process.exitcode))
         time.sleep(0.02)
-    spent = time.monotonic() - begin
-    report(f"{tally.done} kernels, {tally.refused} refused, {tally.wrong} wrong, {spent:.0f} s")
+    report(f"{tally.line()}, {time.monotonic() - begin:.0f} s")
     report(f"the next seed is {seed}")
     return tally.wrong
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -20,13 +21,14 @@ from tests.fuzzing.choices import RandomChoices
 from tests.fuzzing.execution import Failure, first_failure
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.injections import INJECTIONS
+from tests.fuzzing.later_injections import LATER_INJECTIONS
 from tests.fuzzing.more_injections import MORE_INJECTIONS
 from tests.fuzzing.program import UndecidedError
 from tests.fuzzing.variants import family
 
 MEMBERS = 3
 """Shapes of each program beside its own."""
-KNOWN = {**INJECTIONS, **MORE_INJECTIONS}
+KNOWN = {**INJECTIONS, **MORE_INJECTIONS, **LATER_INJECTIONS}
 Answer = dict[str, Any]
 
 
@@ -39,12 +41,21 @@ def run(number: int, seed: str, mode: str) -> Failure | None:
         return None
 
 
+def has_needed(needs: str, number: int, seed: str) -> bool:
+    """Whether a program has what a bug may change: in its text, or among types of its tensors."""
+    program = grow_program(RandomChoices(f"{seed}/{number}"))
+    text = program.source() + str([spec.dtype for spec in program.tensors])
+    return re.search(needs, text) is not None
+
+
 def find(name: str, numbers: range, seed: str, say: Callable[[Answer], None]) -> None:
     """Try programs with a bug until one goes wrong."""
     injection = KNOWN[name]
     injection.apply()
     for number in numbers:
         say({"tried": number + 1})
+        if not has_needed(injection.needs, number, seed):
+            continue
         failure = run(number, seed, injection.mode)
         if failure is not None:
             way = f"{failure.way.split()[0]}: {failure.problem.splitlines()[0][:90]}"

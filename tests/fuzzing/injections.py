@@ -34,19 +34,23 @@ class Injection:
     Attributes:
         apply: puts it in.
         mode: which ways of running programs can see it: "host" or "interpret".
+        needs: a pattern without which the text of a program has nothing that the bug could change.
+            Such programs count, and are not run.
     """
 
     apply: Callable[[], None]
     mode: str
     description: str
+    needs: str = ""
 
 
 def add_pass(rewrite: Rewrite) -> None:
     """Rewrite every op, after all other passes."""
-    _add_pass("wrong_on_purpose", rewrite_all(rewrite))
+    add_function_pass("wrong_on_purpose", rewrite_all(rewrite))
 
 
-def _add_pass(name: str, run: Callable[[Function], Function]) -> None:
+def add_function_pass(name: str, run: Callable[[Function], Function]) -> None:
+    """Run a pass after all others."""
     stage = compiler.STANDARD
     added = replace(rewrite(run, "It is wrong on purpose."), name=name)
     compiler.STANDARD = replace(stage, passes=(*stage.passes, added))
@@ -65,7 +69,7 @@ def wrong_mask_value() -> None:
             return replace(op, fill=1 if not op.fill else 0)
         return op
 
-    _add_pass("wrong_mask_value", rewrite_all(rewrite))
+    add_function_pass("wrong_mask_value", rewrite_all(rewrite))
 
 
 def dropped_mask() -> None:
@@ -82,7 +86,7 @@ def dropped_mask() -> None:
 
         return rewrite_function(function, rewrite, substitution)
 
-    _add_pass("dropped_mask", run)
+    add_function_pass("dropped_mask", run)
 
 
 def wrong_stride() -> None:
@@ -121,7 +125,7 @@ def short_loop() -> None:
             replace(op, ends=(less, *op.ends[1:])),
         ]
 
-    _add_pass("short_loop", rewrite_all(rewrite))
+    add_function_pass("short_loop", rewrite_all(rewrite))
 
 
 def wrong_identity() -> None:
@@ -146,7 +150,7 @@ def forgotten_carry() -> None:
         body = Region(op.body.args, (*others, replace(last, values=values)))
         return replace(op, body=body)
 
-    _add_pass("forgotten_carry", rewrite_all(rewrite))
+    add_function_pass("forgotten_carry", rewrite_all(rewrite))
 
 
 def swapped_operands() -> None:
@@ -158,7 +162,7 @@ def swapped_operands() -> None:
             return op if is_scalar else replace(op, args=op.args[::-1])
         return op
 
-    _add_pass("swapped_operands", rewrite_all(rewrite))
+    add_function_pass("swapped_operands", rewrite_all(rewrite))
 
 
 def missing_widening() -> None:
@@ -175,7 +179,7 @@ def missing_widening() -> None:
             Cast(results=op.results, x=narrow),
         ]
 
-    _add_pass("missing_widening", rewrite_all(rewrite))
+    add_function_pass("missing_widening", rewrite_all(rewrite))
 
 
 def missing_order() -> None:
@@ -206,23 +210,23 @@ def wrong_promotion() -> None:
     promotion._infer = infer  # type: ignore[assignment]
 
 
-def injections(*listed: tuple[Callable[[], None], str]) -> dict[str, Injection]:
-    """By name: functions with the mode that can see them."""
+def injections(*listed: tuple[Callable[[], None], str, str]) -> dict[str, Injection]:
+    """By name: functions with the mode that can see them, and what they need."""
     return {
-        function.__name__: Injection(function, mode, (function.__doc__ or "").strip(" ."))
-        for function, mode in listed
+        function.__name__: Injection(function, mode, (function.__doc__ or "").strip(" ."), needs)
+        for function, mode, needs in listed
     }
 
 
 INJECTIONS = injections(
-    (wrong_mask_value, "interpret"),
-    (dropped_mask, "interpret"),
-    (wrong_stride, "host"),
-    (short_loop, "host"),
-    (wrong_identity, "host"),
-    (forgotten_carry, "host"),
-    (swapped_operands, "host"),
-    (missing_widening, "host"),
-    (missing_order, "host"),
-    (wrong_promotion, "host"),
+    (wrong_mask_value, "interpret", ""),
+    (dropped_mask, "interpret", ""),
+    (wrong_stride, "host", ""),
+    (short_loop, "host", r"\n {8,}for "),
+    (wrong_identity, "host", ""),
+    (forgotten_carry, "host", r"\n {8,}for "),
+    (swapped_operands, "host", ""),
+    (missing_widening, "host", ""),
+    (missing_order, "host", ""),
+    (wrong_promotion, "host", ""),
 )

@@ -116,14 +116,14 @@ def lost_nan() -> None:
 
 
 MORE_INJECTIONS: dict[str, Injection] = injections(
-    (ignored_store_mask, "host"),
-    (ignored_load_mask, "host"),
-    (forward_scan, "host"),
-    (wrong_atomic, "host"),
-    (dropped_accumulator, "host"),
-    (loop_from_zero, "host"),
-    (signed_bytes, "host"),
-    (stale_sizes, "host"),
-    (wrong_factor, "host"),
-    (lost_nan, "host"),
+    (ignored_store_mask, "host", r"extra_mask="),
+    (ignored_load_mask, "host", r"extra_mask="),
+    (forward_scan, "host", r"reverse=True"),
+    (wrong_atomic, "host", r"atomic_max"),
+    (dropped_accumulator, "host", r"hl\.dot\(|addmm| @ "),
+    (loop_from_zero, "host", r"\n {8,}for "),
+    (signed_bytes, "host", r"uint8"),
+    (stale_sizes, "host", ""),
+    (wrong_factor, "host", r"torch\.prod|cumprod"),
+    (lost_nan, "host", r"maximum|amax|relu|clamp"),
 )

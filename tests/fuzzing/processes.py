@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
+GRACE_SECONDS = 12
+"""After the end of the time, for what was begun: compiling one config."""
 START_SECONDS = 300
 Job = dict[str, Any]
 
@@ -39,8 +42,10 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
+        # A process for a GPU has nothing in common with others.
+        python = (sys.executable,) if self.mode == "cuda" else warm_python()
         self._process = subprocess.Popen(
-            [*warm_python(), "-m", "tests.fuzzing.worker", self.mode, self.coverage],
+            [*python, "-m", "tests.fuzzing.worker", self.mode, self.coverage],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -62,25 +67,38 @@ class Worker:
             lines.put(line)
         lines.put("")
 
-    def check(self, job: Job, timeout: float) -> Job:
-        """The answer to a job, also if the process hangs or dies of it."""
+    def check(self, job: Job, timeout: float, stop: float = math.inf) -> Job:
+        """The answer to a job, also if the process hangs or dies of it, or the time is over."""
+        last = stop + GRACE_SECONDS
         assert self._process.stdin is not None
-        what = "died"
-        line = ""
+        what, answer, begun = "died", None, dict[str, Any]()
         try:
             self._process.stdin.write(json.dumps(job) + "\n")
             self._process.stdin.flush()
-            line = self._lines.get(timeout=timeout)
+            while answer is None and (
+                line := self._next_line(min(last, timeout + time.monotonic()))
+            ):
+                said = json.loads(line)
+                answer = said if "outcome" in said else None
+                begun |= {} if answer else said
         except queue.Empty:
             what = "hung"
         except BrokenPipeError:
             pass
-        if line:
-            return json.loads(line)
+        if answer is not None and not answer.pop("is_last", False):
+            return answer
         self.stop()
         status = self._process.returncode
+        if what == "hung" and time.monotonic() >= last:
+            return {"outcome": "cut"}
         self._start()
-        return {"outcome": what, "way": self.mode, "problem": f"the process {what} ({status})"}
+        if answer is not None:
+            return answer  # the process is of no use after it
+        return {"outcome": what, **last_words(begun, f"the process {what} ({status})", self.mode)}
+
+    def _next_line(self, end: float) -> str:
+        """Empty where the process has ended; raises ``queue.Empty`` where the time is over."""
+        return self._lines.get(timeout=max(0.0, end - time.monotonic()))
 
     def stop(self) -> None:
         """End the process."""
@@ -90,13 +108,24 @@ class Worker:
         self._process.communicate()
 
 
+def last_words(begun: Job, problem: str, mode: str) -> Job:
+    """The answer for a process that gave none: with its program and what it was about to run."""
+    way = begun.get("at", mode)
+    if "begun" not in begun:
+        return {"way": way, "problem": problem}
+    saved = begun["begun"]
+    last = begun.get("shape", 0) + 1
+    note = f"{problem} in shape {last}: {way}"
+    return {"way": way, "problem": note, "saved": {**saved, "note": note}}
+
+
 @dataclass(frozen=True)
 class Limits:
     """For all workers together.
 
     Attributes:
-        timeout: seconds for one job.
-        seconds: after which no more jobs are given out.
+        timeout: seconds for one way to run one shape of a program.
+        seconds: after which nothing is begun, not even another shape of a program.
         coverage: a file with what was covered before.
     """
 
@@ -142,7 +171,8 @@ def _answers(
         except queue.Empty:
             break
         worker = worker or Worker(mode, limits.coverage)
-        yield job, worker.check(job, limits.timeout)
+        job = job if math.isinf(stop) else {**job, "stop": stop}
+        yield job, worker.check(job, limits.timeout, stop)
     if worker is not None:
         worker.stop()
 

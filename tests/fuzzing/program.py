@@ -255,10 +255,10 @@ class Program:
                     )
                     named.add(dim)
         lines += [f"    {name} = {size}" for name, size in self.sizes.items() if name not in named]
+        device = f"device={self.arguments[0].name}.device"
         for spec in self.outputs:
             if spec.is_allocated:
                 shape = ", ".join(map(str, spec.dims))
-                lines.append(
-                    f"    {spec.name} = torch.full([{shape}], {spec.limit}, dtype={spec.dtype})"
-                )
+                options = f"dtype={spec.dtype}, {device}"
+                lines.append(f"    {spec.name} = torch.full([{shape}], {spec.limit}, {options})")
         return lines

@@ -8,19 +8,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-GOOD = ("same", "undecided", "refused")
-"""Nothing is wrong: results agree, or there are none to compare."""
+GOOD = ("same", "undecided", "refused", "cut")
+"""Nothing is wrong: results agree, or there are none to compare, or the time was over."""
 Line = dict[str, Any]
 
 
 def commit() -> str:
     """The commit that is checked, with a mark if files differ from it."""
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:  # a machine without git
+        return "unknown"
     return found.stdout.strip() or "unknown"
 
 
@@ -57,8 +56,10 @@ class Records:
         for line in self._lines.values():
             cases.update(line["cases"])
             commits[line["commit"]] += sum(line["cases"].values())
+        refused = sum(line.get("refused", 0) for line in self._lines.values())
         return (
             f"{sum(outcomes.values())} programs: {_listed(outcomes)}\n"
+            f"{refused} times a GPU had no room for a config\n"
             f"{sum(cases.values())} cases (kernel, shape, config) compared: {_listed(cases)}\n"
             f"cases by commit: {_listed(commits)}"
         )

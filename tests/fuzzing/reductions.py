@@ -103,6 +103,15 @@ def accumulated(kind: str, start: Tracked, x: Tracked, dim: int) -> Tracked:
     return Tracked(combine(start.value, part.value), torch.maximum(start.error, part.error), dtype)
 
 
+_coarse = [0.0]
+"""What one addition in a product of 8-bit floats may lose, relative to the largest addend."""
+
+
+def expect_matrix_units() -> None:
+    """From now on 8-bit floats are multiplied as GPUs do: with 13 bits of fraction in sums."""
+    _coarse[0] = 2.0**-13
+
+
 def added_product(
     left: Tracked, right: Tracked, dtype: torch.dtype, start: Tracked | None
 ) -> Tracked:
@@ -124,6 +133,7 @@ def added_product(
         value, size, doubt = value + start.value, size + start.value.abs(), doubt + start.error
         operands = (left, right, start)
     unit = unit_roundoff(accumulation_dtype(common) if dtype != torch.float64 else dtype)
+    unit = max(unit, _coarse[0]) if common.itemsize == 1 else unit
     bound = doubt + 2 * (left.value.size(1) + 2) * unit * size
     is_exact = (size < exact_below(*operands, unit=unit)) & is_quantised(QUANTA[0], *operands)
     # One factor that is NaN is enough, whatever the others are.

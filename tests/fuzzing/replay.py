@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzzing.choices import RecordedChoices
-from tests.fuzzing.execution import cases, ways
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.program import Program
+from tests.fuzzing.runs import cases
 from tests.fuzzing.saved_programs import read_saved, restored
 from tests.fuzzing.threads import threads_for
+from tests.fuzzing.ways import ways
 
 
 def rebuild(decisions: Sequence[int]) -> Program:

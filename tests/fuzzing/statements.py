@@ -189,7 +189,8 @@ class Load:
 
     def evaluate(self, meaning: Meaning) -> None:
         tensor = meaning.tensors[self.tensor]
-        found = tensor.mapped(lambda x: taken(x, self.positions, meaning))
+        # A copy: the tensor may be stored to after this.
+        found = tensor.mapped(lambda x: taken(x, self.positions, meaning).clone())
         if self.mask is not None:
             mask: Tracked = meaning_of(self.mask, self.result.axes, meaning)
             value = torch.where(mask.value, found.value, torch.zeros_like(found.value))

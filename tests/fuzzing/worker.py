@@ -2,20 +2,23 @@
 
 A job is ``{"seed": ..., "index": ..., "mode": ..., "members": ..., "candidates": ...}``. Of so many
 candidates the program with the rarest features is run, with so many more shapes. The answer has
-``outcome``: "same", "undecided", "refused" (too large for a GPU in some way) or "different", then
-with the failure and a smaller program; and how many ``cases`` were compared.
+``outcome``: "same", "undecided", "refused" (too large for a GPU in some way), "cut" (the time
+``stop`` of the job came first: the same as far as it got) or "different", then with the failure and
+a smaller program; and how many ``cases`` were compared.
 Run as ``python -m tests.fuzzing.worker MODE COVERAGE``; "interpret" needs TRITON_INTERPRET in the
 environment, since that decides how triton is imported.
 """
 
 from __future__ import annotations
 
+import gc
 import json
+import math
 import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +27,25 @@ import torch
 
 from tests.fuzzing.choices import Choices, RandomChoices, RecordedChoices, minimise
 from tests.fuzzing.coverage import Coverage, pairs_of, read_coverage
-from tests.fuzzing.execution import Failure, first_failure, is_same_failure, judge
+from tests.fuzzing.execution import Failure, Watch, first_failure, is_same_failure, judge
 from tests.fuzzing.grow import grow_program
+from tests.fuzzing.grow_rows import grow_rows
 from tests.fuzzing.program import Program, UndecidedError
+from tests.fuzzing.reductions import expect_matrix_units
 from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.variants import SIZES, family, with_sizes
 
 SHRINKING_SECONDS = 60
+DEVICE_SHRINKING_SECONDS = 20
+MOST_SHRUNK = 3
+"""Failures that one process makes smaller on a device, whose time is short."""
 STICKY = ("illegal memory access", "misaligned", "launch failure", "illegal instruction")
 Job = dict[str, Any]
 
 
 def _grown(choices: Choices, job: Job) -> Program:
+    if job.get("rows"):
+        return grow_rows(choices)
     return grow_program(choices, is_smooth=job["mode"] == "gradient")
 
 
@@ -49,23 +59,39 @@ def choose(job: Job, coverage: Coverage) -> RandomChoices:
     return candidates[worth.index(max(worth))]
 
 
-def check(job: Job, coverage: Coverage) -> Job:
-    """Grow the program of a job, run it, make it smaller if it fails."""
+Say = Callable[[Job], None]
+
+
+def _quiet(_: Job) -> None:
+    pass
+
+
+def check(job: Job, coverage: Coverage, say: Say = _quiet) -> Job:
+    """Grow the program of a job, run it, make it smaller if it fails.
+
+    What is about to run is said before, for a process that does not survive it.
+    """
     choices = choose(job, coverage)
     program = _grown(RecordedChoices(choices.taken), job)
     pairs = pairs_of(program)
     coverage.add(pairs)
-    members = family(program, job["index"], job.get("members", 0))
+    is_device = job["mode"] == "cuda"
+    members = family(program, job["index"], job.get("members", 0), shares_code=is_device)
     if job["mode"] == "gradient":  # whole numbers only
         members = [replace(member, data="") for member in members]
+    stop = job.get("stop", math.inf)
+    say({"begun": saved(members, job["index"], job["mode"], "the process ended or hung")})
+    watch = Watch(stop, lambda number, way: say({"shape": number, "at": way}))
     try:
-        verdict = judge(members, job["index"], job["mode"])
+        verdict = judge(members, job["index"], job["mode"], watch)
     except UndecidedError:
         return {"outcome": "undecided"}
     answer: Job = {"cases": dict(verdict.cases), "pairs": sorted(pairs)}
+    answer["refused"] = len(verdict.refused)
     failure = verdict.failure
     if failure is None:
-        return {**answer, "outcome": "refused" if verdict.refused else "same"}
+        good = "refused" if verdict.refused else "cut" if time.monotonic() > stop else "same"
+        return {**answer, "outcome": good}
     found = members[: members.index(failure.program) + 1] if failure.program else members
     if not is_sticky(failure) and job.get("shrink", True):
         found = smaller(choices.taken, found, job, failure)
@@ -74,10 +100,10 @@ def check(job: Job, coverage: Coverage) -> Job:
     return {**answer, "outcome": "different", "way": failure.way, "problem": failure.problem}
 
 
-def answer_to(job: Job, coverage: Coverage) -> Job:
+def answer_to(job: Job, coverage: Coverage, say: Say = _quiet) -> Job:
     """What comes of a random program, or of one that was saved."""
     if "saved" not in job:
-        return check(job, coverage)
+        return check(job, coverage, say)
     data = job["saved"]
     verdict = judge(restored(data), data["index"], data["mode"])
     failure, answer = verdict.failure, {"cases": dict(verdict.cases)}
@@ -95,7 +121,7 @@ def smaller(
     decisions: list[int], members: list[Program], job: Job, wanted: Failure
 ) -> list[Program]:
     """Fewer members, fewer decisions and smaller sizes that still fail alike."""
-    stop = time.monotonic() + SHRINKING_SECONDS
+    stop = min(time.monotonic() + _seconds_to_shrink(job["mode"]), job.get("stop", math.inf))
 
     def fails(candidates: Sequence[Program]) -> bool:
         return is_same_failure(found_failure(candidates, job, stop), wanted)
@@ -122,6 +148,17 @@ def smaller(
     return [plain if best.data and fails([plain]) else best]
 
 
+_shrunk: list[str] = []
+"""Modes of what this process has made smaller."""
+
+
+def _seconds_to_shrink(mode: str) -> float:
+    if mode != "cuda":
+        return SHRINKING_SECONDS
+    _shrunk.append(mode)
+    return DEVICE_SHRINKING_SECONDS if len(_shrunk) <= MOST_SHRUNK else 0.0
+
+
 def found_failure(members: Sequence[Program], job: Job, stop: float) -> Failure | None:
     """What goes wrong, if there is time to see."""
     if time.monotonic() > stop:
@@ -140,13 +177,23 @@ def serve(mode: str, coverage: Coverage) -> None:
         from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
 
         patch_interpreter()
+    if mode == "cuda":
+        expect_matrix_units()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    # What was imported stays: looking through it again and again took a tenth of the time.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     print("ready", file=answers, flush=True)
-    for line in sys.stdin:
-        answer = answer_to(json.loads(line), coverage)
+
+    def say(answer: Job) -> None:
         print(json.dumps(answer), file=answers, flush=True)
-        if any(text in answer.get("problem", "") for text in STICKY):
+
+    for line in sys.stdin:
+        answer = answer_to(json.loads(line), coverage, say)
+        is_last = any(text in answer.get("problem", "") for text in STICKY)
+        say({**answer, "is_last": is_last})
+        if is_last:
             os._exit(3)
 
 

@@ -108,3 +108,24 @@ def test_second_derivatives_of_a_factor_that_is_loaded_whole() -> None:
     call = helion.kernel(gated_rows)
     assert torch.autograd.gradcheck(call, args)
     assert torch.autograd.gradgradcheck(call, args)
+
+
+def summed_in_a_grid(x: torch.Tensor) -> torch.Tensor:
+    """An axis that is taken whole, in a loop over numbers, for each of which all is stored."""
+    out = x.new_empty(x.size(0), x.size(0))
+    for i in hl.grid(x.size(0)):
+        total = hl.full([x.size(0)], 2, dtype=torch.float64)
+        for tile in hl.tile(x.size(1)):
+            total = total + x[:, tile].sum(1)
+        out[i, :] = total
+    return out
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_whole_axis_of_length_one_is_not_the_index_of_a_grid(rows: int) -> None:
+    # It was written as the grid's index, and the backward kernel did not compile.
+    (x,) = doubles((rows, 15))
+    summed = helion.kernel(summed_in_a_grid)(x)
+    torch.testing.assert_close(summed, x.sum(1).add(2).expand(rows, rows))
+    (found,) = torch.autograd.grad(summed, x, torch.ones_like(summed))
+    assert torch.equal(found, torch.full_like(x, rows))

@@ -88,7 +88,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(torch.cuda, "device", made.device)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: made.current)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: made.count)
-    monkeypatch.setattr(triton, "_stream_finder", lambda: lambda index: made.streams[index])
+    monkeypatch.setattr(triton, "stream_finder", lambda: lambda index: made.streams[index])
     monkeypatch.setattr(triton, "get_num_sm", lambda device: 132)
     return made
 

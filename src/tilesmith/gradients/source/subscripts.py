@@ -109,14 +109,14 @@ class Subscripts:
                 tile = self._scope.tiles.get(op.begin)
                 if tile is not None and tile.block == op.block:
                     return tile.name
-            if isinstance(op, Arange) and line.tile.shape[0] == Dim.of(size):
+            is_first = isinstance(op, Full) and op.value == 0 and size == 1
+            if (isinstance(op, Arange) or is_first) and line.tile.shape[0] == Dim.of(size):
                 return ":"
-            if isinstance(op, Full) and op.value == 0 and size == 1:
+            if is_first:
                 tile = self._scope.tile_of(line.tile.shape[0].symbol or "")
                 if tile is not None:
                     return tile.name
-            part = self._slice(line)
-            if part:
+            if part := self._slice(line):
                 return part
         return self._expressions.whole(line).code
 

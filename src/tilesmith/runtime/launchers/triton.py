@@ -265,7 +265,7 @@ def _check_room(artifact: Artifact, device: torch.device) -> None:
     )
 
 
-def _stream_finder() -> Callable[[int], int]:
+def stream_finder() -> Callable[[int], int]:
     """Tells the current stream of a device as a number; torch would make an object for it."""
     from triton.runtime import driver
 
@@ -360,7 +360,7 @@ class TritonLauncher:
             ) from error
         COMPILE.info("%s: Triton and first launch %s", name, watch.lap())
         self._compiled[key] = compiled
-        self._scope["__stream"] = _stream_finder()
+        self._scope["__stream"] = stream_finder()
         self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)
 
 

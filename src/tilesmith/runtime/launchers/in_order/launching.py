@@ -11,6 +11,7 @@ import torch
 from tilesmith.artifacts import Artifact
 from tilesmith.runtime.arguments import LaunchOptions
 from tilesmith.runtime.launchers.triton import TritonLauncher
+from tilesmith.runtime.launchers.turns.streams import in_turn
 
 MakePlain = Callable[[], Callable[..., None]] | None
 
@@ -24,7 +25,7 @@ def triton_launcher(
 ) -> TritonLauncher:
     """A launcher of one kernel, or of several in their order."""
     kind = _InOrder if artifact.before else TritonLauncher
-    return kind(artifact, captured, constants, options, make_plain)
+    return in_turn(kind(artifact, captured, constants, options, make_plain), options.device)
 
 
 class _InOrder(TritonLauncher):
@@ -75,8 +76,7 @@ def _in_order(
     given = ", ".join(captured)
     lines = [f"def __launch({given}):"]
     lines += [f"    {name} = {source}" for name, source in made.items()]
-    handed = ", ".join([*captured, *made])
-    lines += [f"    __launch{position}({handed})" for position in range(len(launches))]
+    lines += [f"    __launch{i}({', '.join([*captured, *made])})" for i in range(len(launches))]
     scope: dict[str, Any] = {f"__launch{i}": launch for i, launch in enumerate(launches)}
     scope |= {"torch": torch, "__constants__": tuple(constants)}
     exec("\n".join(lines), scope, found := dict[str, Any]())

@@ -1,0 +1,1 @@
+"""Kernels whose programs wait for each other, on several streams of one device."""
