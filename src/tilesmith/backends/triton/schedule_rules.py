@@ -28,6 +28,7 @@ from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sum
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
+from tilesmith.backends.triton.warp_roles.offer import RoleOffers
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact
@@ -199,7 +200,9 @@ def _plain_block(num_blocks: int, slab: int) -> int:
     return 16 if slab <= 256 else 1
 
 
-class TritonRules(ClusterOffers, shared_sums.SharedSumForms, groups.SpreadForms, PairForms):
+class TritonRules(
+    ClusterOffers, RoleOffers, shared_sums.SharedSumForms, groups.SpreadForms, PairForms
+):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
     backend = "triton"

@@ -21,13 +21,12 @@ from tilesmith.backends.triton.role_clusters.protocol import (
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, split_columns
 from tilesmith.backends.triton.warp_roles.copies import Buffers
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
+from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP, ProductLayout
 from tilesmith.backends.triton.warp_roles.module import RoleModule
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_BYTES,
     REGISTERS,
-    WARPS_PER_GROUP,
     Ring,
 )
 from tilesmith.backends.triton.warp_roles.refusals import Refusal

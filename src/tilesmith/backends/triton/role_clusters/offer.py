@@ -13,6 +13,7 @@ from typing_extensions import override
 from tilesmith.backends.triton.ops.program_ids import CLUSTERED
 from tilesmith.backends.triton.role_clusters.protocol import LEAST_TRITON, PROGRAMS
 from tilesmith.backends.triton.role_clusters.versions import installed_version
+from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.tiles import (
     LEAST_GAIN,
     TILES,
@@ -21,11 +22,11 @@ from tilesmith.backends.triton.warp_roles.columns.tiles import (
     tile_time,
     wave_seeds,
 )
-from tilesmith.backends.triton.warp_roles.offer import RoleOffers
 from tilesmith.backends.triton.warp_roles.order import find_vectors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.rules import FORM, RoleModel, WarpRoleRules
+from tilesmith.backends.triton.warp_roles.short_sums.tiles import stores_most
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.rules import KernelModel, ScheduleRules, Seed, TargetedKernel
@@ -100,10 +101,12 @@ def find_rules(
 def do_clusters_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
     """Whether the best tile of a pair is faster than the best that one program has.
 
-    Transposed operands and batches have not run on a device, so they are not asked.
+    Transposed operands, batches and short sums have not run on a device, so they are not asked.
     """
     fact = find_product(kernel, plan)
     if fact is None or fact.n.block is None or len(plan.grid.blocks) > len(SIDES):
+        return False
+    if stores_most(kernel, fact):
         return False
     along = dict(zip(SIDES, (fact.k.block, fact.n.block)))
     sides = [(item, side) for item in kernel.facts.accesses for side in item.purpose.sides]
@@ -115,8 +118,8 @@ def do_clusters_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
     return own >= LEAST_GAIN * shared
 
 
-class ClusterOffers(RoleOffers):
-    """Clusters of two programs, beside warps with roles."""
+class ClusterOffers(ConfigConditions):
+    """Clusters of two programs, where what comes after in the order of classes has warp roles."""
 
     @override
     def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilesmith.backends.triton.emission.axes import start_name
+from tilesmith.backends.triton.warp_roles.copies import Shared
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
 from tilesmith.backends.triton.warp_roles.instructions import guard_slow_ops, is_paired, pack_name
-from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.segments import IS_MASKED, emit_selection, find_segments
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import guard_bends, guard_powers

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 from tilesmith.backends.triton.emission.spelling import Expr
-from tilesmith.backends.triton.warp_roles.copies import CopiedTile
+from tilesmith.backends.triton.warp_roles.copies import CopiedTile, Shared
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Dim
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from tilesmith.backends.triton.warp_roles.between import StepFunction, bound_axes
 from tilesmith.backends.triton.warp_roles.clearing import emit_clearing
+from tilesmith.backends.triton.warp_roles.copies import Shared
 from tilesmith.backends.triton.warp_roles.edges.operands import first_value, hold_operands
 from tilesmith.backends.triton.warp_roles.edges.quotients import guard_quotients
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, ROWS, RoleEmitter
@@ -19,7 +20,6 @@ from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
 from tilesmith.backends.triton.warp_roles.listed.masks import IS_CUT, emit_listed
 from tilesmith.backends.triton.warp_roles.listed.turns import emit_start, emit_turns
 from tilesmith.backends.triton.warp_roles.loading import (
-    Shared,
     emit_next,
     entering,
 )

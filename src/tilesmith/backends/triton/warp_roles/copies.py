@@ -14,6 +14,7 @@ from tilesmith.backends.triton.ops.accesses import (
     find_descriptor,
 )
 from tilesmith.backends.triton.warp_roles.emitter import ROWS, RoleEmitter
+from tilesmith.backends.triton.warp_roles.layouts import Layout
 from tilesmith.backends.triton.warp_roles.listed.steps import (
     BYTE,
     LEAST_FP8_STEP,
@@ -37,7 +38,7 @@ from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.dtypes import DType
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.types import Dim, Shape
+from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -249,3 +250,30 @@ def _lies_along_sum(product: Product, facts: Mapping[int, AccessFact]) -> bool:
         or facts[load.slot].contiguous_dim == operand.tile.shape[axis]
         for load, operand, axis in operands
     )
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all roles know: the plan, its rings, the tiles that are copied, layouts."""
+
+    plan: RolePlan
+    rings: Mapping[str, Ring]
+    tiles: Mapping[Load, CopiedTile]
+    layouts: Mapping[Value, Layout]
+    groups: int
+    has_key_order: bool = False
+    """Whether columns of scores stand for keys in another order."""
+
+    def buffer(self, load: Load) -> str:
+        """The name of the buffers of a load; loads of several parts may have one descriptor."""
+        name = self.tiles[load].descriptor.name
+        alike = [other for other, tile in self.tiles.items() if tile.descriptor.name == name]
+        number = f"_{alike.index(load)}" if load is not alike[0] else ""
+        return f"{name.removesuffix('_desc')}_tiles{number}"
+
+    def place(self, load: Load, ring: Ring, event: str, group: str) -> str:
+        """The buffer of one event, of one group where each has its own."""
+        slot = ring.slot(event)
+        if self.tiles[load].has_group_rows and self.groups > 1:
+            slot = group if slot == "0" else f"{slot} * GROUPS + {group}"
+        return f"{self.buffer(load)}.index({slot})"

@@ -18,6 +18,9 @@ from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.types import Dim, Value
 
+WARPS_PER_GROUP = 4
+"""They start a matrix instruction together, and share the rows of its result."""
+
 INSTRUCTION_BYTES = 32
 """Of each row that a matrix instruction reads."""
 

@@ -5,13 +5,11 @@ Both roles go through the same turns and count the same events; ``Shared`` is wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
-from tilesmith.backends.triton.warp_roles.copies import CopiedTile
+from tilesmith.backends.triton.warp_roles.copies import Shared
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.backends.triton.warp_roles.layouts import Layout
 from tilesmith.backends.triton.warp_roles.listed.turns import emit_start
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
@@ -21,35 +19,6 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     Ring,
 )
 from tilesmith.ir.operation import Operation
-from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.types import Value
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What all roles know: the plan, its rings, the tiles that are copied, layouts."""
-
-    plan: RolePlan
-    rings: Mapping[str, Ring]
-    tiles: Mapping[Load, CopiedTile]
-    layouts: Mapping[Value, Layout]
-    groups: int
-    has_key_order: bool = False
-    """Whether columns of scores stand for keys in another order."""
-
-    def buffer(self, load: Load) -> str:
-        """The name of the buffers of a load; loads of several parts may have one descriptor."""
-        name = self.tiles[load].descriptor.name
-        alike = [other for other, tile in self.tiles.items() if tile.descriptor.name == name]
-        number = f"_{alike.index(load)}" if load is not alike[0] else ""
-        return f"{name.removesuffix('_desc')}_tiles{number}"
-
-    def place(self, load: Load, ring: Ring, event: str, group: str) -> str:
-        """The buffer of one event, of one group where each has its own."""
-        slot = ring.slot(event)
-        if self.tiles[load].has_group_rows and self.groups > 1:
-            slot = group if slot == "0" else f"{slot} * GROUPS + {group}"
-        return f"{self.buffer(load)}.index({slot})"
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from tilesmith.backends.triton.warp_roles.columns.stores import (
     ResultStores,
 )
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
-from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile
+from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, Shared
 from tilesmith.backends.triton.warp_roles.edges.quotients import QUOTIENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.edges.walking import ROUND_FUNCTIONS, go_back
 from tilesmith.backends.triton.warp_roles.emitter import (
@@ -38,10 +38,14 @@ from tilesmith.backends.triton.warp_roles.emitter import (
 )
 from tilesmith.backends.triton.warp_roles.factors.growth import GROWTH_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
-from tilesmith.backends.triton.warp_roles.layouts import Layout, ProductLayout, find_layouts
+from tilesmith.backends.triton.warp_roles.layouts import (
+    WARPS_PER_GROUP,
+    Layout,
+    ProductLayout,
+    find_layouts,
+)
 from tilesmith.backends.triton.warp_roles.listed.turns import emit_turns
 from tilesmith.backends.triton.warp_roles.loading import (
-    Shared,
     emit_copies,
     entering,
     is_scalar,
@@ -51,7 +55,6 @@ from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import (
     BARRIER_FUNCTIONS,
     REGISTERS,
-    WARPS_PER_GROUP,
 )
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (

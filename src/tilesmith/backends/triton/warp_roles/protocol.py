@@ -17,7 +17,6 @@ from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.ir.ops.memory import Load
 
 EARLY, LATE, KEPT = "early", "late", "kept"
-WARPS_PER_GROUP = 4
 THREE_GROUPS = 3
 LEAST_ROWS = 64
 """Of a group: what its matrix instruction computes at once."""

@@ -25,6 +25,7 @@ from tilesmith.backends.triton.warp_roles.edges.operands import (
     tiles_in_registers,
 )
 from tilesmith.backends.triton.warp_roles.edges.walking import GROUPINGS, head_grouping, tile_order
+from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.listed.steps import (
     check_step,
     fitting_step,
@@ -38,7 +39,6 @@ from tilesmith.backends.triton.warp_roles.protocol import (
     MOST_COLUMNS,
     SHARED_BYTES,
     THREE_GROUPS,
-    WARPS_PER_GROUP,
     can_share,
     is_compiled_rightly,
 )

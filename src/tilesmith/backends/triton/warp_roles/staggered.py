@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from tilesmith.backends.triton.warp_roles.between import StepFunction, StepPart
 from tilesmith.backends.triton.warp_roles.computing import ComputeRole
+from tilesmith.backends.triton.warp_roles.copies import Shared
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.backends.triton.warp_roles.loading import Shared
 from tilesmith.backends.triton.warp_roles.order import TurnOrder, find_vectors
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, LATE

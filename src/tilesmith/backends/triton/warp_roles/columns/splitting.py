@@ -12,8 +12,8 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from tilesmith.backends.triton.warp_roles.emitter import Part, Parts
+from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds, problem_of
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
+from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS, WARPS_PER_GROUP
+from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
 from tilesmith.backends.triton.warp_roles.short_sums.tiles import (
     SIDE,
     has_plain_ends,

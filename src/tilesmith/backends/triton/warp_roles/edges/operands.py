@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from tilesmith.backends.triton.emission.spelling import triton_dtype
+from tilesmith.backends.triton.warp_roles.copies import Shared
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
-from tilesmith.backends.triton.warp_roles.layouts import Layout
-from tilesmith.backends.triton.warp_roles.loading import Shared
+from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP, Layout
 from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import Product, RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import WARPS_PER_GROUP
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Dim, Shape, Value
 
