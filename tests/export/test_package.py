@@ -515,7 +515,9 @@ def test_package_errors_are_runtime_errors() -> None:
     assert issubclass(PackageError, RuntimeError)
 
 
-@pytest.mark.parametrize("given", [5, None, [1.0], "text", X.numpy()], ids=repr)
+@pytest.mark.parametrize(
+    "given", [5, None, [1.0], "text", X.numpy()], ids=lambda given: type(given).__name__
+)
 def test_what_is_no_tensor_is_refused_by_name(made: Path, given: Any) -> None:
     with pytest.raises(TypeError, match="softmax: this package was made for a tensor as x, and"):
         load(made)(given)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load
-from tilesmith.ir.traversal import Definitions, walk
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType, Value
 
 LEAST_CONTRACTED, LEAST_CONTRACTED_BYTES = 16, 32
 """Elements that fill an instruction of a GPU: of two bytes and more, and of one byte."""
 
 
-def loads_behind(value: Value, definitions: Definitions) -> Iterator[Load]:
+def loads_behind(value: Value, definitions: Mapping[Value, Operation]) -> Iterator[Load]:
     """All loads that ``value`` depends on."""
     seen: set[Value] = set()
     waiting = [value]
@@ -28,14 +29,14 @@ def loads_behind(value: Value, definitions: Definitions) -> Iterator[Load]:
                 waiting.append(source)
 
 
-def has_loaded_bounds_inside(loop: Grid | Loop, definitions: Definitions) -> bool:
+def has_loaded_bounds_inside(loop: Grid | Loop, definitions: Mapping[Value, Operation]) -> bool:
     """Whether a loop inside ``loop`` begins or ends where memory says."""
     inner = [op for op in walk(loop.body) if isinstance(op, Loop)]
     bounds = [bound for op in inner for bound in (*op.begins, *op.ends)]
     return any(any(loads_behind(bound, definitions)) for bound in bounds)
 
 
-def least_contracted(dot: Dot, definitions: Definitions) -> int:
+def least_contracted(dot: Dot, definitions: Mapping[Value, Operation]) -> int:
     """The fewest elements along the contracted axis; more for bytes and what was widened from them.
 
     Triton lays out the operands of a product by the narrowest element loaded for them.

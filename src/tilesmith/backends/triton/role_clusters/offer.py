@@ -122,19 +122,19 @@ class ClusterOffers(ConfigConditions):
     """Clusters of two programs, where what comes after in the order of classes has warp roles."""
 
     @override
-    def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
+    def other_ways(self, kernel: TargetedKernel) -> Mapping[str, ScheduleRules]:
         ways = super().other_ways(kernel)
         rules = self._find_clusters(kernel, ways)
         return {**ways, CLUSTERED: rules} if isinstance(rules, ClusterRules) else ways
 
     @override
-    def missing_ways(self, kernel: TargetedKernel) -> dict[str, str]:
+    def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
         missing = super().missing_ways(kernel)
         rules = self._find_clusters(kernel, super().other_ways(kernel))
         return {**missing, CLUSTERED: str(rules)} if isinstance(rules, Refusal) else missing
 
     def _find_clusters(
-        self, kernel: TargetedKernel, ways: dict[str, ScheduleRules]
+        self, kernel: TargetedKernel, ways: Mapping[str, ScheduleRules]
     ) -> ClusterRules | Refusal | None:
         """None where a kernel has no form with roles at all."""
         plan = plan_roles(kernel.outline.function) if FORM in ways else None
