@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics.loops.seeds import has_short_sequences
@@ -23,13 +25,13 @@ class RoleOffers(ConfigConditions):
     """Which kernels may run with warp roles, and which do unless told otherwise."""
 
     @override
-    def other_ways(self, kernel: TargetedKernel) -> dict[str, ScheduleRules]:
+    def other_ways(self, kernel: TargetedKernel) -> Mapping[str, ScheduleRules]:
         """Warps with roles, where the device has what they need and the kernel lets them."""
         rules = self._find_rules(kernel)
         return {FORM: rules} if isinstance(rules, WarpRoleRules) else {}
 
     @override
-    def missing_ways(self, kernel: TargetedKernel) -> dict[str, str]:
+    def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
         rules = self._find_rules(kernel)
         return {FORM: str(rules)} if isinstance(rules, Refusal) else {}
 
