@@ -121,19 +121,19 @@ class RoleModule:
         parts = [f"{self.barriers.strip()}\n"]
         worker = self._emitter()
         steps = self._make_steps()
-        parts += [self._function(step.name, step.parameters, step.emit()) for step in steps]
+        parts += [_device_function(step.name, step.parameters, step.emit()) for step in steps]
         computed = self._role(worker, self._compute_role(worker, steps).emit)
         for emitter in (loader, worker, *(step.emitter for step in steps)):
             self._take(emitter.spelling.needs)
         resources = [*self._constexprs, *self.needs.descriptions.values(), *self._resource_names]
         common = [*self._parameters, *resources]
-        parts.append(self._function(f"{self.name}_load", self._typed(common), loads))
+        parts.append(_device_function(f"{self.name}_load", self._typed(common), loads))
         group = f"{GROUP}: gl.constexpr"
         parts.append(
-            self._function(f"{self.name}_compute", [group, *self._typed(common)], computed)
+            _device_function(f"{self.name}_compute", [group, *self._typed(common)], computed)
         )
         entry = [*self._parameters, *self.needs.descriptions.values(), *self._constexprs]
-        parts.append(self._function(self.name, self._typed(entry), self._entry(common)))
+        parts.append(_device_function(self.name, self._typed(entry), self._entry(common)))
         return in_gluon("\n\n".join([self._head(), *parts]), self.triton_version)
 
     def _emitter(self) -> RoleEmitter:
@@ -230,12 +230,6 @@ class RoleModule:
         rings = [name for ring in shared.rings.values() for name in (ring.full, ring.empty)]
         return [*buffers, *self._stores.staged, *rings]
 
-    def _function(self, name: str, parameters: Sequence[str], body: str) -> str:
-        writer = SourceWriter()
-        writer.line("@gluon.jit")
-        writer.statement(f"def {name}", parameters, tail=":")
-        return writer.text() + body
-
     def _entry(self, common: Sequence[str]) -> str:
         """Buffers and barriers, then all roles at once."""
         writer, shared = SourceWriter(), self.shared
@@ -296,3 +290,10 @@ class RoleModule:
             text = known[name].rstrip()
             writer.line(f"\n{text}".replace("@triton.jit", "@gluon.jit"))
         return writer.text()
+
+
+def _device_function(name: str, parameters: Sequence[str], body: str) -> str:
+    writer = SourceWriter()
+    writer.line("@gluon.jit")
+    writer.statement(f"def {name}", parameters, tail=":")
+    return writer.text() + body
