@@ -93,6 +93,7 @@ def flex_attention(
     out = torch.empty_like(q)
     lse = torch.empty([batch_size, num_heads, m], dtype=torch.float32, device=q.device)
     scale = 1.0 / math.sqrt(head_dim)
+    is_whole = hl.specialize(n % key_block) == 0
     for tile_b, tile_h, tile_m in hl.tile(
         [batch_size, num_heads, m], block_size=[1, 1, query_block]
     ):
@@ -106,7 +107,8 @@ def flex_attention(
         count = block_mask.counts[row, tile_m.id]
         for i in hl.grid(count):
             first = block_mask.blocks[row, tile_m.id, i] * key_block
-            for tile_n in hl.tile(first, min(first + key_block, n)):
+            end = first + key_block
+            for tile_n in hl.tile(first, end if is_whole else min(end, n)):
                 scores = hl.dot(queries, k[batch, kv_head, tile_n, :].T) * scale
                 where = (tile_m.index[:, None], tile_n.index[None, :])
                 scores = score_mod(scores, batch, head, *where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -41,6 +42,9 @@ def test_a_package_is_imported_and_called(tmp_path: Path, monkeypatch: pytest.Mo
     done = CliRunner().invoke(app, [*words, "--target", "cpu", "-o", "softmax_package"])
     assert done.exit_code == 0, done.output
     monkeypatch.syspath_prepend(str(tmp_path))
+    # Other tests make packages of this name.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "softmax_package"]:
+        monkeypatch.delitem(sys.modules, name)
     scope: dict[str, Any] = {"torch": torch}
     exec(block, scope)
     x = torch.randn(4096, 4096)

@@ -234,6 +234,8 @@ def bent(q: torch.Tensor, k: torch.Tensor, way: hl.constexpr) -> torch.Tensor:
             keys = k[tile_b, tile_n, :]
             scores = torch.bmm(q[tile_b, tile_m, :], keys.transpose(1, 2), torch.float32)
             scores = torch.tanh(scores * 0.01) * (300.0 if way == "steep" else 30.0)
+            if way == "chosen":
+                scores = torch.where(tile_n.index > 5, scores, float("-inf"))
             if way != "plain":
                 scores = torch.exp(scores - 30.0)
             acc = torch.baddbmm(acc, scores.to(k.dtype), keys)
@@ -242,13 +244,14 @@ def bent(q: torch.Tensor, k: torch.Tensor, way: hl.constexpr) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("way", "name"), [("plain", "_tanh"), ("steep", "_tanh"), ("", "_bend_rows")]
+    ("way", "name"),
+    [("plain", "_tanh"), ("steep", "_tanh"), ("", "_bend_rows"), ("chosen", "_bend")],
 )
 def test_only_exponents_are_bent_by_an_exponential(way, name):
-    other = {"_tanh": "_bend_rows", "_bend_rows": "_tanh"}[name]
+    # Numbers that share a reciprocal share a NaN, so none do where a selection may hide one.
     text = emit(bent, (HEADS, HEADS, way), **config(2, "flat"))
-    assert f"{name}(" in text
-    assert f"{other}(" not in text
+    names = ("_tanh", "_bend_rows", "_bend")
+    assert [each for each in names if f"{each}(" in text] == [name]
 
 
 @pytest.mark.parametrize(("n", "groups"), [(128, 2), (192, 3)])

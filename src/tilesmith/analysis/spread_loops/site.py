@@ -54,7 +54,7 @@ def find_spread_loop(function: Function) -> SpreadLoop | None:
         return None
     known = definitions(function.body)
     stores = [op for op in walk(loop.body) if isinstance(op, Store)]
-    free = [i for i, block in enumerate(loop.blocks) if _are_apart(stores, block, known)]
+    free = [i for i in range(loop.rank) if _are_apart(stores, loop, i, known)]
     outside = {p.value for p in function.parameters}
     outside.update(value for op in function.body.ops for value in op.results)
     outside.update(op.result for op in known.values() if isinstance(op, Full))
@@ -90,16 +90,30 @@ def _is_plain(op: Operation) -> bool:
     return is_store or isinstance(op, (Loop, If)) or _can_be_repeated(op)
 
 
-def _are_apart(stores: Sequence[Store], block: str, known: dict[Value, Operation]) -> bool:
-    """Whether tiles along an axis are stored to different places."""
+def _are_apart(
+    stores: Sequence[Store], loop: Loop, axis: int, known: dict[Value, Operation]
+) -> bool:
+    """Whether tiles along an axis are stored to different places.
 
-    def moves(op: Store) -> bool:
-        found = [find_affine(index, known) for index in op.indices]
-        dims = [index.dim for index in found if index is not None and index.scale]
-        strides = zip(found, op.tensor.tensor.strides)
-        is_somewhere = all(
-            stride != 0 for index, stride in strides if index and index.dim == Dim.of(block)
-        )
-        return dims.count(Dim.of(block)) == 1 and is_somewhere
+    That is known of one store whose positions are those of the tile, shifted at most by what all
+    turns share: several stores may share memory, other positions may meet.
+    """
+    if len(stores) != 1:
+        return False
+    (store,) = stores
+    dim, first = Dim.of(loop.blocks[axis]), loop.body.args[axis]
+    inside = {value for op in walk(loop.body) for value in op.results} | {*loop.body.args}
+    inside.update(arg for op in walk(loop.body) for region in op.regions() for arg in region.args)
+    found = [find_affine(index, known) for index in store.indices]
+    own = [(at, i) for i, at in enumerate(found) if at is not None and at.scale and at.dim == dim]
+    if len(own) != 1:
+        return False
+    ((at, position),) = own
+    moving = [(value, factor) for value, factor in at.base if value in inside]
+    return moving == [(first, 1)] == [(first, at.scale)] and _is_spaced(store, position)
 
-    return bool(stores) and all(map(moves, stores))
+
+def _is_spaced(store: Store, position: int) -> bool:
+    """Whether neighbours along a dimension have memory of their own."""
+    stride = store.tensor.tensor.strides[position]
+    return stride != 0

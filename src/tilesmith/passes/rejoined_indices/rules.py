@@ -40,7 +40,10 @@ def _arguments(op: Operation | None, fn: str) -> tuple[Value, ...] | None:
 
 def _key(value: Value, defined_by: Definitions) -> Value | Constant:
     """The same for values that are equal in every lane."""
-    op = defined_by(value)
+    source, op = value, defined_by(value)
     while isinstance(op, (Broadcast, ExpandDims)):
-        value, op = op.x, defined_by(op.x)
-    return op.value if isinstance(op, Full) else value
+        source, op = op.x, defined_by(op.x)
+    if isinstance(op, Full):
+        return op.value
+    # A vector may be repeated along different axes: only of numbers all views are alike.
+    return value if source.tile.rank else source

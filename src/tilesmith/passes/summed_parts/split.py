@@ -108,7 +108,9 @@ class _InParts:
         least = {name: size for name, size in least.items() if size == LEAST_SIDE}
         kept = [replace(b, low=max(b.low, least.get(b.name, 1))) for b in old]
         slot = max((b.slot for b in old if b.slot is not None), default=-1) + 1
-        low = -(-site.length // self._most)
+        tile = next(b.fixed or 1 for b in old if b.name == site.loop.blocks[0])
+        # Tiles whose size the source names begin where they do without parts.
+        low = max(-(-site.length // self._most), tile)
         return (*kept, Block(self._block, slot=slot, extent=site.length, low=low))
 
     def _fresh(self, name: str) -> str:

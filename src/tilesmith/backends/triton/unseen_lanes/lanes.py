@@ -18,7 +18,7 @@ from tilesmith.ir.ops.control_flow import If, Loop, Yield
 from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.traversal import walk_function
-from tilesmith.ir.types import Value
+from tilesmith.ir.types import Dim, Value
 
 Place = tuple[Value, int]
 """A tile and one of its axes."""
@@ -60,6 +60,8 @@ class UnseenLanes:
         if isinstance(op, Store):
             is_stored = op.value is value and list(op.operand_values()).count(value) == 1
             return [] if is_stored else None
+        if isinstance(op, Yield) and self._is_left(op, value, axis):
+            return None
         if isinstance(op, Loop) or (isinstance(op, Yield) and self._is_passed_on(op)):
             return [(found, axis) for found in self._handed_on(op, value)]
         if not is_pure(op) or (isinstance(op, Mask) and axis in op.axes):
@@ -67,7 +69,14 @@ class UnseenLanes:
         uses = [roles for used, roles in zip(op.operand_values(), op.axis_roles()) if used is value]
         if any(roles[axis].role is not Role.KEPT for roles in uses):
             return None
-        return [(op.result, to) for roles in uses if (to := roles[axis].to) is not None]
+        kept = [to for roles in uses if (to := roles[axis].to) is not None]
+        return [(result, to) for result in op.results for to in kept]
+
+    def _is_left(self, op: Yield, value: Value, axis: int) -> bool:
+        """Whether the loop whose tiles the axis has ends there: stores after it mask nothing."""
+        owner = self._owners[op]
+        dims = [Dim.of(block) for block in owner.blocks if block] if isinstance(owner, Loop) else []
+        return value.tile.shape[axis] in dims
 
     def _is_passed_on(self, op: Yield) -> bool:
         return isinstance(self._owners[op], (Loop, If))

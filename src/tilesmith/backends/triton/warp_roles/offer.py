@@ -10,6 +10,7 @@ from tilesmith.backends.triton.heuristics.loops.seeds import has_short_sequences
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.tiles import do_waves_pay
 from tilesmith.backends.triton.warp_roles.copies import fits_form
+from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
@@ -44,6 +45,11 @@ class RoleOffers(ConfigConditions):
         refusal = plan if isinstance(plan, Refusal) else fits_form(kernel, plan)
         if isinstance(plan, Refusal) or refusal is not None:
             return refusal
+        if plan.listing is not None and plan.loop.ends[0] is not plan.listing.end:
+            # The source runs no turn for such a block; turns of this form would.
+            return Refusal("a block that a list names may lie past the end", plan.loop.loc)
+        if plan.listing is not None and find_order(plan) is not None:
+            return Refusal("turns of two parts do not go over a list", plan.loop.loc)
         rules = WarpRoleRules(self.target, self.sizes, plan)
         if not rules.seeds(kernel)[1]:
             return Refusal("no tile fits into registers and shared memory", plan.loop.loc)

@@ -29,7 +29,7 @@ from tilesmith.ir.ops.indexing import Full, Mask
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.traversal import Definitions as Lookup
-from tilesmith.ir.traversal import apply_rules
+from tilesmith.ir.traversal import apply_rules, count_uses
 from tilesmith.ir.types import Dim, TileType, Value
 
 IS_MASKED = "IS_MASKED"
@@ -217,7 +217,15 @@ def take_factors_out_of_maxima(function: Function) -> Function:
         %largest = reduce(%y) {axis=1, kind="max"} : f32[m]
         %peak = elementwise(%largest, %c) {fn="mul"} : f32[m]
     """
-    return apply_rules(function, [join_factors, _select_first, _take_out, _mask_first])
+    uses = count_uses(function.body)
+
+    def join(op: Operation, defined: Lookup) -> Sequence[Operation] | None:
+        # What else reads the first product has its rounding: both would not meet at a maximum.
+        found = join_factors(op, defined)
+        is_alone = isinstance(op, Elementwise) and uses.get(op.args[0], 1) == 1
+        return found if is_alone else None
+
+    return apply_rules(function, [join, _select_first, _take_out, _mask_first])
 
 
 def _take_out(op: Operation, defined: Lookup) -> Sequence[Operation] | None:

@@ -78,7 +78,8 @@ def guard_bends(
         emitter.guarded[op] = _emit_tanh
         if _bends_exponents(op, turn, emitter):
             source, rate = _find_rate(op, emitter)
-            layout = layouts.get(op.result)
+            # Numbers that share a reciprocal share a NaN, which a selection may have to hide.
+            layout = None if any(map(_is_selection, turn)) else layouts.get(op.result)
             emitter.guarded[op] = partial(emit_bend, source=source, rate=rate, layout=layout)
 
 
@@ -98,6 +99,11 @@ def _bends_exponents(op: Elementwise, ops: Sequence[Operation], emitter: RoleEmi
             pending += [(result, grown) for result in user.results if result not in seen]
             seen.update(user.results)
     return exponentials > 0
+
+
+def _is_selection(op: Operation) -> bool:
+    """Not masks: lanes past the end hold zeros."""
+    return isinstance(op, Elementwise) and op.fn == "where"
 
 
 def _is_power(op: Operation) -> bool:
