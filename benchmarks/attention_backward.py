@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median, quantiles
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.attention_forward import BACKENDS, SHAPES, times
+from benchmarks.product_cases import DEVICE
 from examples.attention import attention_fwd
 from examples.attention_backward import attention_backward, key_value_gradients, query_gradients
 from examples.causal_attention import causal_fwd
@@ -33,7 +34,7 @@ Tensors = list[torch.Tensor]
 def inputs(shape: tuple[int, ...], *, is_causal: bool) -> Tensors:
     """The gradient of the output, queries, keys, values, the output, and the log-sum-exp."""
     torch.manual_seed(0)
-    grads, q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    grads, q, k, v = (torch.randn(*shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(4))
     return [grads, q, k, v, *(causal_fwd if is_causal else attention_fwd)(q, k, v)]
 
 
@@ -43,18 +44,23 @@ def expected(tensors: Tensors, *, is_causal: bool) -> Tensors:
     grads, q, k, v = heads[0], *(tensor.requires_grad_() for tensor in heads[1:])
     scores = q @ k.mT / math.sqrt(q.size(-1))
     if is_causal:
-        hidden = torch.ones(scores.shape[-2:], device="cuda", dtype=torch.bool).triu(1)
+        hidden = torch.ones(scores.shape[-2:], device=DEVICE, dtype=torch.bool).triu(1)
         scores = scores.masked_fill(hidden, float("-inf"))
     return list(torch.autograd.grad(torch.softmax(scores, -1) @ v, (q, k, v), grads))
 
 
 def error(tensors: Tensors, *, is_causal: bool) -> float:
+    """Of our gradients, as ``error_of``."""
+    return error_of(attention_backward(*tensors, is_causal=is_causal), tensors, is_causal=is_causal)
+
+
+def error_of(results: Sequence[torch.Tensor], tensors: Tensors, *, is_causal: bool) -> float:
     """Of the worst gradient: the norm of what is wrong, over that of what is right.
 
     Gradients of a single key are nothing but rounding; they are measured by the output's gradient.
     """
     wanted = expected(tensors, is_causal=is_causal)
-    found = [tensor[:CHECKED_HEADS] for tensor in attention_backward(*tensors, is_causal=is_causal)]
+    found = [tensor[:CHECKED_HEADS] for tensor in results]
     least = tensors[0][:CHECKED_HEADS].double().norm() / 100
     return max(float((f - w).norm() / max(w.norm(), least)) for f, w in zip(found, wanted))
 

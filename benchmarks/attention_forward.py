@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import tilesmith
 import tilesmith.language as hl
+from benchmarks.product_cases import DEVICE
 from examples.attention import LOG2_E, attention, causal_attention, online_softmax_step
 from examples.fp8_attention import FP8, fp8_attention, reference
 
@@ -170,11 +171,11 @@ def rivals(tensors: Tensors, *, is_causal: bool) -> dict[str, Callable[[], Any]]
     return found
 
 
-def times(calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+def times(calls: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, list[float]]:
     """Milliseconds of each call, in turns, each after a flush of the L2 cache."""
     flushed = torch.empty(FLUSHED_BYTES // 4, dtype=torch.int32, device="cuda")
     found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, call in calls.items():
             for _ in range(RUNS):
                 flushed.zero_()
@@ -187,11 +188,22 @@ def times(calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
     return found
 
 
+def inputs(shape: tuple[int, ...]) -> Tensors:
+    """Queries, keys and values."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(*shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
+    return q, k, v
+
+
+def given_to(form: Form, tensors: Tensors) -> list[torch.Tensor]:
+    """What the kernel takes."""
+    return [t.flatten(0, 1) for t in tensors] if form.has_flat_heads else list(tensors)
+
+
 def row(form: Form, shape: tuple[int, ...]) -> str:
     """One line of the table."""
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    given = [t.flatten(0, 1) for t in (q, k, v)] if form.has_flat_heads else [q, k, v]
+    q, k, v = inputs(shape)
+    given = given_to(form, (q, k, v))
     out = form.kernel(*given).view(shape)
     found = error(form, (q, k, v), out)
     calls = rivals((q, k, v), is_causal=form.is_causal)
@@ -207,20 +219,30 @@ def row(form: Form, shape: tuple[int, ...]) -> str:
     )
 
 
+def narrowed(tensors: Tensors) -> list[torch.Tensor]:
+    """In fp8, one axis of heads, values transposed."""
+    q, k, v = tensors
+    return [x.flatten(0, 1).to(FP8) for x in (q, k, v.mT.contiguous())]
+
+
+def fp8_error(narrow: list[torch.Tensor], out: torch.Tensor) -> float:
+    """As ``error``; what is right has the operands in fp8, too."""
+    exact = reference(*(x[:CHECKED_HEADS] for x in narrow))
+    return float((out[:CHECKED_HEADS] - exact).norm() / exact.norm())
+
+
 def fp8_row(shape: tuple[int, ...]) -> str:
     """One line: fp8, values transposed beforehand, in turns with bf16 of the same shape."""
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    narrow = [x.flatten(0, 1).to(FP8) for x in (q, k, v.mT.contiguous())]
-    exact = reference(*(x[:CHECKED_HEADS] for x in narrow))
-    wrong = fp8_attention(*narrow)[:CHECKED_HEADS] - exact
+    q, k, v = inputs(shape)
+    narrow = narrowed((q, k, v))
+    found = fp8_error(narrow, fp8_attention(*narrow))
     calls = {"fp8": lambda: fp8_attention(*narrow), "bf16": lambda: attention(q, k, v)}
     samples = times(calls)
     (low, ours, high), theirs = quantiles(samples["fp8"], n=4), median(samples["bf16"])
     size = "x".join(map(str, shape))
     return (
         f"| {size} | fp8 | {ours:.3f} ({low:.3f} to {high:.3f}) | {theirs:.3f} our bf16 "
-        f"| {theirs / ours:.3f} | {float(wrong.norm() / exact.norm()):.1e} | |"
+        f"| {theirs / ours:.3f} | {found:.1e} | |"
     )
 
 

@@ -123,26 +123,26 @@ class Measurement:
     def __init__(self, case: Case, seconds: float) -> None:
         self._case, self._end = case, time.perf_counter() + seconds
         x, y, bias = case.operands()
-        self._rivals = _rivals(case, x, y, bias)
+        self.rivals = _rivals(case, x, y, bias)
         kernel = _kernel(case)
         given = (x, y, _gelu(case, bias)) if case.has_gelu else (x, y)
-        self._arguments = kernel.normalize_args(*given)
-        self._bound = kernel.bind(self._arguments)
+        self.arguments = kernel.normalize_args(*given)
+        self.bound = kernel.bind(self.arguments)
         wide = x.double() @ y.double()
         self._exact = functional.gelu(wide + bias.double()) if case.has_gelu else wide
         self.row = Row(case.name)
 
     def works(self, *, is_alone: bool) -> dict[str, Call]:
         """The default, rivals, and as many other configs as there is time to build."""
-        default = self._bound.config_spec.default_config()
+        default = self.bound.config_spec.default_config()
         self.row.config = in_words(default)
-        ours = self._compiled(default)
+        ours = self.compiled(default)
         found = ours()
-        self.row.error = self._error(found)
+        self.row.error = self.error(found)
         self.row.is_same = all(torch.equal(ours(), found) for _ in range(REPEATS))
         works: dict[str, Call] = {DEFAULT: ours}
-        for name, rival in self._rivals.items():
-            self.row.rival_error = self._error(rival())
+        for name, rival in self.rivals.items():
+            self.row.rival_error = self.error(rival())
             works[name] = rival
         if DEVICE == "cuda" and not is_alone:
             self._add_others(works, len(default.get("indexing") or [0, 0, 0]))
@@ -156,17 +156,19 @@ class Measurement:
                 break
             try:
                 config = helion.Config(**config_of(tile, num_accesses))
-                work = self._compiled(config)
-                is_right = self._error(work()) <= limit
+                work = self.compiled(config)
+                is_right = self.error(work()) <= limit
                 works[in_words(config) + " (WRONG)" * (not is_right)] = work
             except Exception as error:
                 print(f"    -       {tile}: {describe(error)}")
 
-    def _compiled(self, config: Any) -> Call:
-        compiled = self._bound.compile_config(config)
-        return lambda: compiled(*self._arguments)
+    def compiled(self, config: Any) -> Call:
+        """A call with this config."""
+        compiled = self.bound.compile_config(config)
+        return lambda: compiled(*self.arguments)
 
-    def _error(self, found: torch.Tensor) -> float:
+    def error(self, found: torch.Tensor) -> float:
+        """Against fp64: the norm of what is wrong over that of what is right."""
         return float((found.double() - self._exact).norm() / self._exact.norm())
 
     def time(self, works: dict[str, Call], repeats: int, most: int) -> None:
@@ -174,12 +176,12 @@ class Measurement:
         timings, _ = time_all(works, torch.device(DEVICE), repeats)
         times = {name: timing.median_ms for name, timing in timings.items()}
         self.row.ours_ms, self.row.spread = times[DEFAULT], timings[DEFAULT].summary.spread
-        self.row.rivals = {name: times[name] for name in self._rivals}
+        self.row.rivals = {name: times[name] for name in self.rivals}
         ranked = sorted(times, key=lambda name: times[name])
-        own = [name for name in ranked if name not in self._rivals and "WRONG" not in name]
+        own = [name for name in ranked if name not in self.rivals and "WRONG" not in name]
         self.row.best, self.row.best_ms = own[0], times[own[0]]
         best = min(self.row.rivals.values())
-        shown = {*ranked[:most], DEFAULT, *self._rivals, *(n for n in ranked if "WRONG" in n)}
+        shown = {*ranked[:most], DEFAULT, *self.rivals, *(n for n in ranked if "WRONG" in n)}
         for name in ranked:
             if name in shown:
                 print(f"    {times[name]:.4f}  {best / times[name]:.3f}  {name}")
