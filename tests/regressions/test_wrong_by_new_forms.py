@@ -6,6 +6,8 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
+from tests.backends.triton.gluon_simulator import Simulation
+from tests.backends.triton.warp_role_modules import emit
 from tilesmith.analysis.spread_loops.site import find_spread_loop
 
 
@@ -103,3 +105,95 @@ def test_parts_of_a_sum_are_no_shorter_than_tiles_of_a_given_size():
     spec = scaled_by_tile.bind(args, target="cuda:90").config_spec
     (parts,) = (b for b in spec.forms()["sum_parts"].function.blocks if b.name == "parts")
     assert parts.low >= 512
+
+
+def _sum_and_least(a, b):
+    return a[0] + b[0], torch.minimum(a[1], b[1])
+
+
+@tilesmith.kernel(static_shapes=True)
+def sums_and_minima(x: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    total = torch.empty([x.size(0)], dtype=torch.float32, device=x.device)
+    least = torch.empty_like(total)
+    for group in hl.grid(ends.size(0) - 1):
+        for rows in hl.tile(ends[group], ends[group + 1]):
+            values = x[rows, :]
+            others = (0, float("inf"))
+            found = hl.reduce(_sum_and_least, (values, values * 2), dim=1, other=others)
+            total[rows], least[rows] = found
+    return total, least
+
+
+def test_lanes_are_followed_through_reductions_of_several_tiles():
+    args = (torch.randn(64, 32), torch.tensor([0, 5, 64]))
+    bound = sums_and_minima.bind(args, target="cuda:90")
+    text = bound.to_triton_code(tilesmith.Config(block_sizes=[16], indexing="tensor_descriptor"))
+    # Rows of the next group are summed and not stored.
+    assert "x_desc.load(" in text
+
+
+@tilesmith.kernel(static_shapes=True)
+def gradients_over_pages(
+    grads: torch.Tensor, q: torch.Tensor, pages: torch.Tensor, table: torch.Tensor
+) -> torch.Tensor:
+    out = torch.empty_like(q)
+    width, size = hl.specialize(q.size(1)), hl.specialize(pages.size(1))
+    for rows in hl.tile(q.size(0)):
+        queries, weights = q[rows, :], grads[rows, :]
+        acc = hl.zeros([rows, width], dtype=torch.float32)
+        for i in hl.grid(table.size(0)):
+            page = table[i]
+            for columns in hl.tile(size):
+                keys = pages[page, columns, :]
+                powers = torch.exp2(hl.dot(queries, keys.T))
+                along = powers * hl.dot(weights, keys.T)
+                acc = hl.dot(along.to(keys.dtype), keys, acc=acc)
+        out[rows, :] = acc.to(out.dtype)
+    return out
+
+
+def test_turns_of_two_parts_over_a_list_have_no_roles():
+    heads = torch.empty(256, 64, dtype=torch.bfloat16, device="meta")
+    pages = torch.empty(8, 64, 64, dtype=torch.bfloat16, device="meta")
+    table = torch.empty(4, dtype=torch.int32, device="meta")
+    spec = gradients_over_pages.bind((heads, heads, pages, table), target="cuda:90").config_spec
+    assert "warp_roles" not in spec.forms()
+    assert "structure" not in spec.default_config()
+    (reason,) = spec.rules.missing_ways(spec.kernel).values()
+    assert "turns of two parts do not go over a list" in reason
+
+
+SCALE, LOG2_E = 0.3, 1.4426950408889634
+
+
+@tilesmith.kernel(static_shapes=True)
+def maxima_between_factors(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """The sum of powers is 1 where there is one key, whatever its score."""
+    totals = torch.empty([q.size(0), q.size(1)], dtype=torch.float32, device=q.device)
+    out = torch.empty_like(q)
+    for head, rows in hl.tile([q.size(0), q.size(1)], block_size=[1, None]):
+        queries = q[head, rows, :]
+        peak = hl.full([head, rows], float("-inf"), dtype=torch.float32)
+        total = hl.zeros([head, rows], dtype=torch.float32)
+        acc = hl.zeros([head, rows, q.size(2)], dtype=torch.float32)
+        for columns in hl.tile(k.size(1)):
+            keys = k[head, columns, :]
+            scores = torch.bmm(queries, keys.transpose(1, 2), torch.float32) * SCALE
+            higher = torch.maximum(peak, scores.amax(-1))
+            powers = torch.exp2(scores * LOG2_E - (higher * LOG2_E)[:, :, None])
+            shrink = torch.exp2((peak - higher) * LOG2_E)
+            total = total * shrink + powers.sum(-1)
+            acc = torch.baddbmm(acc * shrink[:, :, None], powers.to(keys.dtype), keys)
+            peak = higher
+        out[head, rows, :] = (acc / total[:, :, None]).to(out.dtype)
+        totals[head, rows] = total
+    return totals
+
+
+def test_factors_stay_apart_where_a_maximum_is_read_between_them():
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 64, 16).bfloat16() * 64, torch.randn(1, 1, 16).bfloat16() * 64
+    k = k.expand(1, 16, 16).contiguous()
+    text = emit(maxima_between_factors, (q, k), block_sizes=[64, 16], num_warps=4)
+    totals = Simulation(text)["maxima_between_factors"](q, k)
+    assert torch.equal(totals, torch.full_like(totals, 16.0))
