@@ -6,6 +6,7 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
+from benchmarks.attention_forward import rounded_scores
 from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.warp_role_modules import emit
 from tilesmith.analysis.spread_loops.site import find_spread_loop
@@ -197,3 +198,13 @@ def test_factors_stay_apart_where_a_maximum_is_read_between_them():
     text = emit(maxima_between_factors, (q, k), block_sizes=[64, 16], num_warps=4)
     totals = Simulation(text)["maxima_between_factors"](q, k)
     assert torch.equal(totals, torch.full_like(totals, 16.0))
+
+
+def test_what_is_expanded_is_not_copied_by_default():
+    # The copy engine takes no stride of 0: the default was a config that could not be built.
+    q = torch.empty(32, 4096, 128, dtype=torch.bfloat16, device="meta")
+    shared = torch.empty(1, 4096, 128, dtype=torch.bfloat16, device="meta").expand(32, 4096, 128)
+    bound = rounded_scores.bind((q, shared, shared), target="cuda:90")
+    config = bound.config_spec.default_config()
+    assert "structure" not in config
+    assert "tl.dot(" in bound.to_triton_code(config)
