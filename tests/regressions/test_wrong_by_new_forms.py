@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import tilesmith
@@ -208,3 +209,11 @@ def test_what_is_expanded_is_not_copied_by_default():
     config = bound.config_spec.default_config()
     assert "structure" not in config
     assert "tl.dot(" in bound.to_triton_code(config)
+
+
+@pytest.mark.parametrize(("heads", "queries", "keys"), [(0, 64, 64), (2, 0, 64), (2, 64, 0)])
+def test_what_is_empty_is_not_copied_by_default(heads: int, queries: int, keys: int):
+    q, k = (torch.empty(heads, n, 64, dtype=torch.bfloat16, device="meta") for n in (queries, keys))
+    bound = rounded_scores.bind((q, k, k), target="cuda:90")
+    assert list(bound.config_spec.forms()) == [""]
+    assert "tl.dot(" in bound.to_triton_code(bound.config_spec.default_config())

@@ -141,9 +141,9 @@ class AccessFact:
     def fits_descriptor(self) -> bool:
         """Whether a descriptor can cover the access: a dense rectangle, strides of 16 bytes.
 
-        Nothing orders descriptors with plain accesses of the same memory; no axis is expanded.
+        Nothing orders descriptors with plain accesses of the same memory; no axis is 0 or expanded.
         """
-        if self.is_exchanged or 0 in self.strides:
+        if self.is_exchanged or 0 in (*self.strides, self.tensor_elements):
             return False
         is_dense = self.strides.count(1) == 1 and self.contiguous_dim is not None
         return self.is_rectangle and 2 <= len(self.strides) <= 5 and is_dense and self.is_aligned
