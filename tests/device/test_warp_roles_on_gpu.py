@@ -57,20 +57,37 @@ GRADIENT_CASES = [
         for seed in range(20)
     ),
 ]
+LAYOUTS = (
+    *((577, "strided"), (129, "sliced"), (264, "transposed")),
+    *((577, "misaligned"), (577, "expanded")),
+)
 LAYOUT_CASES = [
-    Case(kind, n, 64, layout)
-    for kind in ("plain", "causal", "lse")
-    for n, layout in ((577, "strided"), (129, "sliced"), (264, "transposed"))
+    *(Case(kind, n, 64, layout) for kind in ("lse", "shared") for n, layout in LAYOUTS),
+    # These reshape their arguments, which copies what is expanded.
+    *(Case(kind, n, 64, layout) for kind in ("plain", "causal") for n, layout in LAYOUTS[:-1]),
+    *(Case(kind, 577, 64, layout) for kind in ("queries", "keys and values")
+      for layout in ("misaligned", "expanded")),
+]  # fmt: skip
+TYPE_CASES = [
+    *(
+        Case(kind, n, d, dtype=torch.float16)
+        for kind in ("plain", "causal", "lse", "window", "soft cap", "shared")
+        for n, d in ((65, 64), (577, 128), (1024, 256))
+    ),
+    *(Case(kind, 577, 128, dtype=torch.float16) for kind in ("queries", "causal keys and values")),
+    *(Case(kind, n, d) for kind in ("shared",) for n in LENGTHS for d in (64, 128)),
+    *(Case(kind, 577, d) for kind in ("plain", "causal", "shared") for d in (8, 16, 80, 96, 112)),
 ]
+"""Also head sizes that are no power of two, which have no roles, and rows that see nothing."""
 CONFIG_CASES = [
     Case(kind, n, d, seed=seed, repeats=50 if seed < 2 else 3)
     for kind, n, d in (
         *(("plain", 577, 128), ("causal", 577, 64), ("bias", 577, 64), ("lse", 577, 128)),
-        ("fp8", 640, 128),
+        *(("fp8", 640, 128), ("shared", 577, 128)),
     )
     for seed in range(20)
 ]
-CASES = [*LENGTH_CASES, *GRADIENT_CASES, *LAYOUT_CASES, *CONFIG_CASES]
+CASES = [*LENGTH_CASES, *GRADIENT_CASES, *LAYOUT_CASES, *TYPE_CASES, *CONFIG_CASES]
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +116,11 @@ def test_gradients(case, results):
 
 @pytest.mark.parametrize("case", LAYOUT_CASES, ids=str)
 def test_inputs_that_are_views(case, results):
+    results[case].get(MOST_SECONDS)
+
+
+@pytest.mark.parametrize("case", TYPE_CASES, ids=str)
+def test_types_and_heads(case, results):
     results[case].get(MOST_SECONDS)
 
 

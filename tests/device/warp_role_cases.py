@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import torch
 
+import tilesmith
+import tilesmith.language as hl
 from benchmarks.attention_forward import (
     FORMS,
     expected,
@@ -43,6 +45,54 @@ FORM = "warp_roles"
 Tensors = tuple[torch.Tensor, ...]
 
 
+@tilesmith.kernel(static_shapes=True)
+def shared_keys(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Heads share keys; every third query sees none, others see every second one."""
+    m, n, head_dim = q.size(1), k.size(1), hl.specialize(q.size(2))
+    group = q.size(0) // k.size(0)
+    out = torch.empty_like(q)
+    lse = torch.empty([q.size(0), m], dtype=torch.float32, device=q.device)
+    scale = LOG2_E / math.sqrt(head_dim)
+    for tile_h, tile_m in hl.tile([q.size(0), m], block_size=[1, None]):
+        head = tile_h.begin
+        peak = hl.full([tile_m], float("-inf"), dtype=torch.float32)
+        total = hl.zeros([tile_m], dtype=torch.float32)
+        acc = hl.zeros([tile_m, head_dim], dtype=torch.float32)
+        queries = q[head, tile_m, :]
+        for tile_n in hl.tile(n):
+            scores = hl.dot(queries, k[head // group, tile_n, :].T) * scale
+            is_seen = (tile_m.index % 3 != 0)[:, None] & (tile_n.index % 2 == 0)[None, :]
+            scores = torch.where(is_seen, scores, float("-inf"))
+            new_peak = torch.maximum(peak, scores.amax(-1))
+            anchor = torch.where(new_peak == float("-inf"), 0.0, new_peak)
+            weights = torch.exp2(scores - anchor[:, None])
+            shrink = torch.exp2(peak - anchor)
+            total = total * shrink + weights.sum(-1)
+            values = v[head // group, tile_n, :]
+            acc = hl.dot(weights.to(values.dtype), values, acc=acc * shrink[:, None])
+            peak = new_peak
+        is_empty = total == 0.0
+        divisor = torch.where(is_empty, 1.0, total)
+        out[head, tile_m, :] = (acc / divisor[:, None]).to(out.dtype)
+        lse[head, tile_m] = torch.where(is_empty, 0.0, peak + torch.log2(divisor))
+    return out, lse
+
+
+def reference_shared(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    keys, values = (x.double().repeat_interleave(q.size(0) // k.size(0), 0) for x in (k, v))
+    scores = q.double() @ keys.mT * (LOG2_E / math.sqrt(q.size(-1)))
+    row, column = (torch.arange(x.size(1), device=q.device) for x in (q, k))
+    seen = (row % 3 != 0)[:, None] & (column % 2 == 0)[None, :]
+    scores = scores.masked_fill(~seen, float("-inf"))
+    lse = torch.logsumexp(scores / LOG2_E, -1) * LOG2_E
+    out = torch.softmax(scores / LOG2_E, -1).nan_to_num(0.0) @ values
+    return out, lse.masked_fill(lse == float("-inf"), 0.0)
+
+
 def reference_causal(*args: torch.Tensor) -> torch.Tensor:
     return reference(*args, causal=True)
 
@@ -69,6 +119,7 @@ KERNELS: dict[str, tuple[Any, Callable[..., Any]]] = {
     "soft cap": (soft_cap, reference_of(soft_cap)),
     "rounded": (rounded_scores, reference_rounded),
     "fp8": (fp8_attention, reference_fp8),
+    "shared": (shared_keys, reference_shared),
 }
 
 
@@ -93,9 +144,11 @@ class Case:
     """Of a random config of the form; None: its default."""
     repeats: int = 3
     heads: int = 3
+    dtype: torch.dtype = torch.bfloat16
 
     def __str__(self) -> str:
         config = "" if self.seed is None else f"-seed{self.seed}"
+        config += "-fp16" * (self.dtype == torch.float16)
         return f"{self.kind}-{self.heads}x{self.length}x{self.head_dim}-{self.layout}{config}"
 
     @property
@@ -106,8 +159,14 @@ class Case:
 
     @property
     def is_copied(self) -> bool:
-        """Whether tiles can be copied: one row is no axis, and fp8 has whole tiles only."""
-        return self.length > 1 and (self.kind != "fp8" or self.length % 64 == 0)
+        """Whether tiles can be copied, and multiplied.
+
+        One row is no axis, fp8 has whole tiles only, what is expanded has no strides, and products
+        have powers of two for columns.
+        """
+        is_whole = self.length > 1 and (self.kind != "fp8" or self.length % 64 == 0)
+        is_power = not self.head_dim & (self.head_dim - 1)
+        return is_whole and is_power and self.layout != "expanded"
 
 
 def make_tensor(case: Case, device: str) -> torch.Tensor:
@@ -118,8 +177,14 @@ def make_tensor(case: Case, device: str) -> torch.Tensor:
         "strided": (n, case.heads, d),
         "sliced": (case.heads, n + 1, 2 * d),
         "transposed": (case.heads, d, n),
+        "expanded": (1, n, d),
+        "misaligned": (case.heads * n * d + 3,),
     }
-    made = torch.randn(sizes[case.layout], device=device, dtype=torch.bfloat16)
+    made = torch.randn(sizes[case.layout], device=device, dtype=case.dtype)
+    if case.layout == "expanded":
+        return made.expand(case.heads, n, d)
+    if case.layout == "misaligned":
+        return made[3:].view(case.heads, n, d)
     if case.layout == "strided":
         return made.transpose(0, 1)
     if case.layout == "sliced":
@@ -132,13 +197,15 @@ def make_args(case: Case, device: str) -> tuple[Any, ...]:
     args = tuple(make_tensor(case, device) for _ in range(3))
     if case.gradient is not None:
         return make_gradient_args(case, args)
+    if case.kind == "shared":
+        return make_tensor(replace(case, heads=case.heads * 3), device), *args[1:]
     if case.kind == "fp8":
         q, k, v = (arg.to(FP8) for arg in args)
         return q, k, v.transpose(1, 2).contiguous()
     if case.kind != "bias":
         return args
     size = (case.heads, case.length, case.length)
-    return *args, torch.randn(size, device=device, dtype=torch.bfloat16)
+    return *args, torch.randn(size, device=device, dtype=case.dtype)
 
 
 def make_gradient_args(case: Case, args: Tensors) -> tuple[Any, ...]:
@@ -216,7 +283,7 @@ def check_outputs(case: Case, found: list[torch.Tensor], exact: list[torch.Tenso
                 result[:, begin:end],
                 wanted[:, begin:end],
                 reduction_length=case.length if len(row_ranges(case)) == 1 else max(2, end),
-                intermediate=FP8 if case.kind == "fp8" else torch.bfloat16,
+                intermediate=FP8 if case.kind == "fp8" else case.dtype,
             )
 
 

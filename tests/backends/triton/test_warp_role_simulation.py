@@ -66,6 +66,16 @@ def test_attention(kind, n, d, groups, pid):
     simulate(Case(kind, n, d), seed=n, **config(groups, pid))
 
 
+def test_another_type_and_the_narrowest_heads():
+    simulate(Case("causal", 129, 16, dtype=torch.float16), **config(2, "flat"))
+    simulate(Case("plain", 65, 8), **config(1, "flat"))
+
+
+def test_heads_that_share_keys_and_rows_that_see_none():
+    options = config(2, "persistent_interleaved")
+    simulate(Case("shared", 129, 16), **{**options, "block_sizes": [128, 64]})
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("kind", "n", "d", "groups", "pid"), MANY)
 def test_attention_at_more_sizes(kind, n, d, groups, pid):
