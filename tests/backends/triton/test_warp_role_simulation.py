@@ -72,8 +72,8 @@ def test_another_type_and_the_narrowest_heads():
 
 
 def test_heads_that_share_keys_and_rows_that_see_none():
-    options = config(2, "persistent_interleaved")
-    simulate(Case("shared", 129, 16), **{**options, "block_sizes": [128, 64]})
+    options = config(2, "persistent_interleaved") | {"block_sizes": [128, 64]}
+    simulate(Case("shared", 129, 16), **options)
 
 
 @pytest.mark.full
