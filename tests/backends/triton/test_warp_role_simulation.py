@@ -72,7 +72,7 @@ def test_another_type_and_the_narrowest_heads():
 
 
 def test_heads_that_share_keys_and_rows_that_see_none():
-    options = config(2, "persistent_interleaved") | {"block_sizes": [128, 64]}
+    options: dict[str, Any] = {**config(2, "persistent_interleaved"), "block_sizes": [128, 64]}
     simulate(Case("shared", 129, 16), **options)
 
 
