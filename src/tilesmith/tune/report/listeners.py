@@ -144,6 +144,7 @@ def outcome_record(outcome: Outcome, progress: Progress) -> dict[str, Any]:
         "compile_time_s": outcome.build_s,
         "resources": asdict(outcome.resources),
         "is_recalled": outcome.is_recalled,
+        "is_disturbed": outcome.is_disturbed,
     }
 
 
