@@ -25,7 +25,7 @@ TOP_PAGES = {
 """Pages at the root of the repository that are pages of the site, too."""
 FOLDERS = {
     "speed": ("measured", "benchmarks"),
-    "how": ("architecture", "ir", "loop_ir", "warp_roles", "kernel_life"),
+    "how": ("architecture", "ir", "loop_ir", "warp_roles", "kernel_life", "rooms", "tried"),
     "compatibility": ("language", "torch"),
     "reference": (
         "indexing",
