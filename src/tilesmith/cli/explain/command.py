@@ -25,6 +25,7 @@ from tilesmith.schedule.model.estimates import Prediction
 from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
 from tilesmith.store.lookup import stored_lines
+from tilesmith.tune.result import roofline_text
 
 HEURISTIC = "heuristic: "
 GROUNDS = {
@@ -248,8 +249,7 @@ def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
     predicted, roofline_ms = ranked.predicted, spec.model.roofline_ms()
     share = ""
     if roofline_ms > 0.0:
-        found = percent_text(roofline_ms / predicted.total_ms)
-        share = f", {found} of the roofline ({ms_text(roofline_ms)})"
+        share = f", {roofline_text(roofline_ms, predicted.total_ms)} ({ms_text(roofline_ms)})"
     yield f"predicted  {ms_text(predicted.total_ms)}{share}; limited by {predicted.limiter}"
     yield (
         f"parts      compute {ms_text(predicted.compute_ms)}, "

@@ -40,7 +40,7 @@ from tilesmith.tune.search.methods import find_method
 class TuneFlags(KernelFlags):
     """The options of ``tilesmith tune``."""
 
-    budget: Annotated[float | None, typer.Option(help="seconds to search", min=0.0)] = None
+    budget: Annotated[float | None, typer.Option(help="seconds; default by effort", min=0.0)] = None
     effort: Annotated[str, typer.Option(help="quick (15 s) or full (120 s)")] = "quick"
     method: Annotated[str, typer.Option(help="search method; default ModelFirstSearch")] = ""
     report: Annotated[
@@ -140,7 +140,7 @@ def _written(prefix: Path) -> list[Path]:
 
 
 def tune(flags: TuneFlags) -> int:
-    """Find the fastest config of a kernel for given arguments. Several with --on."""
+    """Find the fastest config of a kernel for given arguments."""
     if flags.on:
         return tune_there(flags)
     if flags.shapes:

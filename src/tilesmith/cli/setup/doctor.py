@@ -23,7 +23,7 @@ class DoctorFlags:
     """The options of ``tilesmith doctor``."""
 
     kernel: Annotated[
-        str, typer.Argument(help="none: results of a kernel are examined by `tilesmith accuracy`")
+        str, typer.Argument(help="give none: `tilesmith accuracy` examines a kernel")
     ] = ""
     quick: Annotated[bool, typer.Option("--quick", help="compile and run nothing")] = False
     json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
