@@ -78,12 +78,8 @@ class ExplainFlags(BoundFlags):
     """The options of ``tilesmith explain``."""
 
     count: Annotated[int, typer.Option(help="how many configs to list", min=1)] = 5
-    stages: Annotated[
-        bool, typer.Option("--stages", help="print the IR after every stage of the pipeline")
-    ] = False
-    config: Annotated[
-        str, typer.Option(help="with --stages: a config as JSON, instead of the default")
-    ] = ""
+    stages: Annotated[bool, typer.Option("--stages", help="print the IR after every stage")] = False
+    config: Annotated[str, typer.Option(help="with --stages: a config as JSON")] = ""
     json: Annotated[bool, typer.Option("--json", help="as JSON; not with --stages")] = False
 
 

@@ -43,9 +43,7 @@ class TuneFlags(KernelFlags):
     budget: Annotated[float | None, typer.Option(help="seconds; default by effort", min=0.0)] = None
     effort: Annotated[str, typer.Option(help="quick (15 s) or full (120 s)")] = "quick"
     method: Annotated[str, typer.Option(help="search method; default ModelFirstSearch")] = ""
-    report: Annotated[
-        Path | None, typer.Option(help="folder for tables, picture and page of the search")
-    ] = None
+    report: Annotated[Path | None, typer.Option(help="folder for page, tables, pictures")] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="only the result")] = False
     json: Annotated[bool, typer.Option("--json", help="the result as JSON")] = False
     force: Annotated[bool, typer.Option("--force", help="search even if a winner is stored")] = (
@@ -53,9 +51,7 @@ class TuneFlags(KernelFlags):
     )
 
     on: Annotated[str, typer.Option("--on", help=f"where to search: {PLACES}")] = ""
-    shapes: Annotated[
-        str, typer.Option(help="with --on: a file with one set of arguments a line")
-    ] = ""
+    shapes: Annotated[str, typer.Option(help="with --on: a file, one --args a line")] = ""
 
     def jobs(self) -> list[Job]:
         """Every kernel of a comma-separated list with every set of arguments."""

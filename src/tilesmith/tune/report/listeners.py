@@ -29,16 +29,8 @@ from tilesmith.tune.report.page import ReportListener
 from tilesmith.tune.result import Final, TuneResult
 
 LOG = logging.getLogger("tilesmith.autotune")
-CSV_COLUMNS = (
-    "run_id",
-    "timestamp_s",
-    "config_id",
-    "generation",
-    "status",
-    "perf_ms",
-    "compile_time_s",
-    "config",
-)
+_COLUMNS = "run_id timestamp_s config_id generation status perf_ms compile_time_s config"
+CSV_COLUMNS = tuple(_COLUMNS.split())
 
 
 class TableListener:
