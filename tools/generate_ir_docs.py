@@ -29,7 +29,8 @@ This file is generated from the op catalog by `python -m tools.generate_ir_docs`
 **A function** has parameters (tensors and scalars), block symbols, runtime sizes, and a body:
 scalar ops that compute loop bounds, then one or more `grid` ops. **An op** has operands (values),
 attributes (plain data), regions (nested lists of ops) and results. **A value** is immutable and
-assigned once; its type is one of two:
+assigned once; its type is one of two (a *program* is one run of a grid's body; a *lane* is one
+position of a tile, which is *valid* if it lies inside the range of its loop):
 
 | type | text | what it is |
 |---|---|---|

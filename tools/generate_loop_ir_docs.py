@@ -44,6 +44,21 @@ others use is computed once. Its **positions** say where it lies in terms of the
 Tiles are computed where they are used unless they are kept in scratch memory. Every record with a
 label or a line knows the user's source. In signatures `?` marks what may be absent, `*` a list.
 
+A softmax of rows is one grid with three nests and an assignment:
+
+```text
+parallel for row in range(0, 1024):            Grid
+    for i in range(4096) by 16, 4 at a time:   Nest: 16 lanes, unrolled four times
+        largest = max(largest, x[row, i])        ReduceElement of a Read
+    for i in range(4096) by 16, 4 at a time:   Nest with two writes
+        exp_value = exp(x[row, i] - largest)     Apply of Apply of a Read and a ReadVariable
+        out[row, i] = exp_value                  KeepElement, where the result goes
+        total += exp_value                       ReduceElement
+    t = 1.0 / total                            Assign
+    for i in range(4096) by 16:                Nest
+        out[row, i] = out[row, i] * t            StoreElement
+```
+
 """
 
 

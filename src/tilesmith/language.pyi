@@ -35,7 +35,7 @@ class _Loop(Iterator[Any]):
     def __reversed__(self) -> Iterator[Any]: ...
 
 def tile(begin_or_end: Any, end_or_none: Any = None, /, block_size: Any = None) -> _Loop:
-    """Split an index space into tiles; only as the iterator of a ``for``."""
+    """Tiles of an index space, only in a ``for``: outermost each is a program, inside a turn."""
 
 def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> _Loop:
     """Iterate over plain indices; the loop variable is a scalar."""
@@ -52,7 +52,7 @@ def jagged_tile(parent: Any) -> Iterator[Any]:
     """Tiles over ``[0, parent.amax())``; lanes at or past their own length do not count."""
 
 def static_range(begin_or_end: Any, end_or_none: Any = None, /, step: Any = 1) -> Sequence[int]:
-    """Fully unrolled; arguments are compile-time integers and so is the index."""
+    """A loop that is unrolled whole; arguments and index are compile-time integers."""
 
 def zeros(shape: Any, dtype: torch.dtype = torch.float32, device: Any = None) -> torch.Tensor:
     """A tensor of zeros; ``[]`` gives a 0-d one."""
@@ -179,25 +179,25 @@ def rand4x(
     """Four independent uniform float32 tensors in [0, 1), shaped like the integers ``offsets``."""
 
 def atomic_add(target: torch.Tensor, index: Any, value: Any, sem: str = ...) -> torch.Tensor:
-    """Atomically add into the indexed elements; gives the previous values."""
+    """Change the indexed elements by ``add``, each in one step; gives the previous values."""
 
 def atomic_and(target: torch.Tensor, index: Any, value: Any, sem: str = ...) -> torch.Tensor:
-    """Atomically and into the indexed elements; gives the previous values."""
+    """Change the indexed elements by ``and``, each in one step; gives the previous values."""
 
 def atomic_or(target: torch.Tensor, index: Any, value: Any, sem: str = ...) -> torch.Tensor:
-    """Atomically or into the indexed elements; gives the previous values."""
+    """Change the indexed elements by ``or``, each in one step; gives the previous values."""
 
 def atomic_xor(target: torch.Tensor, index: Any, value: Any, sem: str = ...) -> torch.Tensor:
-    """Atomically xor into the indexed elements; gives the previous values."""
+    """Change the indexed elements by ``xor``, each in one step; gives the previous values."""
 
 def atomic_max(target: torch.Tensor, index: Any, value: Any, sem: str = ...) -> torch.Tensor:
-    """Atomically max into the indexed elements; gives the previous values."""
+    """Change the indexed elements by ``max``, each in one step; gives the previous values."""
 
 def atomic_min(target: torch.Tensor, index: Any, value: Any, sem: str = ...) -> torch.Tensor:
-    """Atomically min into the indexed elements; gives the previous values."""
+    """Change the indexed elements by ``min``, each in one step; gives the previous values."""
 
 def atomic_xchg(target: torch.Tensor, index: Any, value: Any, sem: str = ...) -> torch.Tensor:
-    """Atomically xchg into the indexed elements; gives the previous values."""
+    """Change the indexed elements by ``xchg``, each in one step; gives the previous values."""
 
 def atomic_cas(
     target: torch.Tensor, index: Any, expected: Any, value: Any, sem: str = ...
@@ -248,10 +248,10 @@ def tile_begin(tile: Tile) -> Any:
     """First index of a tile: ``tile.begin``."""
 
 def tile_end(tile: Tile) -> Any:
-    """End of a tile: ``tile.end``."""
+    """One past the last valid index of a tile: ``tile.end``."""
 
 def tile_block_size(tile: Tile) -> Any:
     """Block size of a tile: ``tile.block_size``."""
 
 def tile_id(tile: Tile) -> Any:
-    """Ordinal of a tile: ``tile.id``."""
+    """Number of a tile, from 0: ``tile.id``."""

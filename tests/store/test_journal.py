@@ -52,6 +52,33 @@ def test_the_latest_measurement_counts(tmp_path):
     assert journal.recall()[config(1)].median_ms == 2.0
 
 
+def test_a_disturbed_time_is_said_and_not_taken_for_a_good_one(tmp_path):
+    busy = replace(timed(1, 9.0), is_disturbed=True)
+    assert json.loads(to_line(KEY, busy))["disturbed"] is True
+    assert json.loads(to_line(KEY, timed(1)))["disturbed"] is False
+    Journal(tmp_path, KEY).append(busy)
+    assert Journal(tmp_path, KEY).recall() == {}  # so it is measured again
+    for outcome in (timed(1, 2.0), busy):
+        Journal(tmp_path, KEY).append(outcome)
+    assert Journal(tmp_path, KEY).recall()[config(1)].median_ms == 2.0
+
+
+def test_disturbed_times_rank_behind_all_others(tmp_path):
+    journal = Journal(tmp_path, KEY)
+    for number, ms, is_disturbed in ((1, 1.0, True), (2, 9.0, False), (3, 8.0, False)):
+        journal.append(replace(timed(number, ms), is_disturbed=is_disturbed))
+    journal.append(replace(timed(3, 10.0), is_disturbed=True))
+    assert journal.similar() == [config(3), config(2), config(1)]
+
+
+def test_lines_of_earlier_versions_say_nothing_of_disturbances():
+    line = json.loads(to_line(KEY, timed(1)))
+    del line["disturbed"]
+    record = from_line(json.dumps(line))
+    assert record is not None
+    assert not record.outcome.is_disturbed
+
+
 def test_accidents_are_believed_the_second_time(tmp_path):
     journal = Journal(tmp_path, KEY)
     journal.append(failed(1, Verdict.CRASHED))

@@ -25,4 +25,4 @@ def finals_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def machine_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a search stores does not depend on what else runs here."""
-    monkeypatch.setattr("tilesmith.tune.workspace.Workspace.disturbed", 0.0)
+    monkeypatch.setattr("tilesmith.tune.workers.JointRunner.disturbances", (0, 1))

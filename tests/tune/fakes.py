@@ -83,6 +83,9 @@ class FakeRunner:
     num_starts: int = 1
     jobs: list[tuple[str, ...]] = field(default_factory=list)
     before: Callable[[str], None] = lambda key: None
+    is_busy: Callable[[str], bool] = lambda key: False
+    """Whether others have the cores while a key is timed."""
+    disturbances: tuple[int, int] = (0, 0)
     rng: Random = field(default_factory=lambda: Random(0))
 
     def check(self, emitted: EmittedCandidate, timeout_s: float) -> CheckReply:
@@ -113,6 +116,8 @@ class FakeRunner:
         assert set(keys) <= self.known, "a key was timed that the runner does not know"
         self.jobs.append(tuple(keys))
         self.num_samples += repeats * len(keys)
+        some, among = self.disturbances
+        self.disturbances = (some + self.is_busy(keys[0]), among + 1)
         rows = tuple(tuple(self._sample(key) for _ in range(repeats)) for key in keys)
         self.clock.now += sum(map(sum, rows)) / 1e3
         return rows

@@ -48,8 +48,8 @@ from tests.lab.processes.living import children
 print("found", found.block_sizes, "left", *children(os.getpid()))
 """
 ENDLESS = """\
-from tilesmith.tune import workspace
-workspace.Workspace.disturbed = 0.0  # whatever else runs here
+from tilesmith.tune import workers
+workers.JointRunner.disturbances = (0, 1)  # whatever else runs here
 found = add.autotune((x, y), budget=100, method="RandomSearch", count=100000)
 assert torch.equal(add(x, y), x + y)
 print("found", found.to_json().replace(chr(10), ""))

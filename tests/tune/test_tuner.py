@@ -26,6 +26,7 @@ from tilesmith.tune.jobs import BuildReply
 from tilesmith.tune.listener import SearchStart
 from tilesmith.tune.options import TuneOptions
 from tilesmith.tune.result import StopReason, TuneResult, summarize_rejected
+from tilesmith.tune.trials import Series
 from tilesmith.tune.tuner import TuneContext, Tuner
 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128]
@@ -89,6 +90,19 @@ def test_the_fastest_wins_and_every_outcome_is_told_and_kept():
     assert setup.records.appended == setup.search.told
     assert [record for record, _ in setup.spy.all("outcome")] == setup.search.told
     assert setup.records.committed[-1] == result
+
+
+def test_a_measurement_says_whether_others_had_the_cores():
+    setup = Setup()
+    setup.runner.is_busy = lambda key: "[4]" in key
+    setup.run()
+    assert [o.config for o in setup.records.appended if o.is_disturbed] == [config(4)]
+
+
+def test_half_of_its_requests_disturb_a_measurement():
+    for num_busy in (0, 1, 2, 3, 4):
+        series = Series((5, 9))
+        assert series.is_disturbed((5 + num_busy, 9 + 4)) is (num_busy >= 2)
 
 
 def test_slower_ones_are_dropped_after_few_samples():

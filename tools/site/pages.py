@@ -25,7 +25,7 @@ TOP_PAGES = {
 """Pages at the root of the repository that are pages of the site, too."""
 FOLDERS = {
     "speed": ("measured", "benchmarks"),
-    "how": ("architecture", "ir", "loop_ir", "warp_roles", "kernel_life"),
+    "how": ("architecture", "ir", "loop_ir", "warp_roles", "kernel_life", "rooms", "tried"),
     "compatibility": ("language", "torch"),
     "reference": (
         "indexing",
@@ -131,6 +131,8 @@ def staged_pages() -> dict[str, str]:
             found[place] = rewritten((ROOT / name).read_text(encoding="utf-8"), name)
     decisions = sorted((DOCS / "decisions").glob("*.md"))
     lines = [f"- [{_title(path)}]({path.name})" for path in decisions]
+    for path in decisions:  # the menu has none of them
+        found[f"how/decisions/{path.name}"] += "\n[All decisions](index.md)\n"
     found["how/decisions/index.md"] = "\n".join(["# Decisions", "", DECISIONS, "", *lines, ""])
     return found
 

@@ -88,7 +88,7 @@ class Options:
     With a function beside it, an option is text that the function reads.
     """
 
-    kernels: Annotated[Names, _flag("--kernel", "operators, or patterns: gemm,rms_*"), _words] = ()
+    kernels: Annotated[Names, _flag("--kernel", "operators: gemm,rms_*; default: all"), _words] = ()
     shard: Annotated[
         Shard | None, _flag("--input-shard", "M/N: the M-th of N parts of the inputs"), Shard.parse
     ] = None

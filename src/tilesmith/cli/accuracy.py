@@ -50,9 +50,7 @@ class AccuracyFlags(KernelFlags):
     ] = ""
     repeats: Annotated[int, typer.Option(help="runs that must agree", min=1)] = 5
     configs: Annotated[int, typer.Option(help="configs to compare", min=0)] = 3
-    programs: Annotated[
-        int, typer.Option(help="programs to interpret; 0: what is affordable", min=0)
-    ] = 0
+    programs: Annotated[int, typer.Option(help="to interpret; 0: what is affordable", min=0)] = 0
     svg: Annotated[Path | None, typer.Option(help="write a picture of the errors here")] = None
     json: Annotated[Path | None, typer.Option(metavar="[FILE]", help=HELP)] = None
 

@@ -56,20 +56,16 @@ class BenchFlags(Options):
         typer.Option("--from", help="run nothing: show a file's rows; may be repeated"),
         paths,
     ] = ()
-    is_list: Annotated[bool, typer.Option("--list", help="say what would run, and run nothing")] = (
-        False
-    )
+    is_list: Annotated[bool, typer.Option("--list", help="only say what would run")] = False
     csv: Annotated[Path | None, typer.Option(help="write rows as CSV")] = None
     json: Annotated[Path | None, typer.Option(metavar="[FILE]", help=HELP)] = None
     html: Annotated[Path | None, typer.Option(help="write one page with pictures")] = None
     svg: Annotated[Path | None, typer.Option(help="folder to write the pictures to")] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="nothing but failures to write")] = False
-    launch: Annotated[
-        bool, typer.Option("--launch", help="time calls on the host instead: what a launch costs")
-    ] = False
-    scoreboard: Annotated[bool, typer.Option("--scoreboard", help="the suite, all rivals")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", help="print no rows and no summary")] = False
+    launch: Annotated[bool, typer.Option("--launch", help="only time what a launch costs")] = False
+    scoreboard: Annotated[bool, typer.Option("--scoreboard", help="all kernels and rivals")] = False
     part_seconds: Annotated[
-        float, typer.Option(help="of a scoreboard: stop in time, to be gone on with", min=0.0)
+        float, typer.Option(help="stop a scoreboard after this; run it again to go on", min=0.0)
     ] = 0.0
 
     def __post_init__(self) -> None:

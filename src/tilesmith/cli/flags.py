@@ -45,8 +45,8 @@ class KernelFlags:
     inputs: Annotated[
         str, typer.Option(help="module:function that returns the arguments, instead of --args")
     ] = ""
-    device: Annotated[str, typer.Option(help="where tensors are made: cpu or cuda")] = ""
-    seed: Annotated[int, typer.Option(help="of random numbers", min=0)] = 0
+    device: Annotated[str, typer.Option(help="cpu or cuda; default: a GPU if there is one")] = ""
+    seed: Annotated[int, typer.Option(help="seed of random numbers", min=0)] = 0
 
     def load(self) -> tuple[Kernel, tuple[Any, ...]]:
         """The kernel and all of its arguments."""

@@ -99,7 +99,7 @@ def _show_version(is_wanted: bool) -> None:
 def _show_help(
     _has_version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="say which it is"),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="print the version"),
     ] = False,
 ) -> None:
     """PyTorch with tiles: kernels for GPUs and CPUs."""

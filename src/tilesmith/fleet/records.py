@@ -69,7 +69,7 @@ class SharedArchive(Archive):
             return  # left to another lane
         with self._lock:
             super().append(outcome)
-            if outcome.verdict.is_timed:
+            if outcome.verdict.is_timed and not outcome.is_disturbed:
                 self._live[outcome.config] = outcome
 
     @override

@@ -29,12 +29,7 @@ NUM_SAME, NUM_SIMILAR = 3, 2
 """Configs that a search starts from: of these conditions, and of each other."""
 CHANCE_VERDICTS = (Verdict.CRASHED, Verdict.HUNG, Verdict.RUN_ERROR, Verdict.BUILD_TIMEOUT)
 """May be the fault of the machine: believed when they happened twice."""
-UNKEPT_VERDICTS = (
-    Verdict.FILTERED,
-    Verdict.INFEASIBLE,
-    Verdict.ORDER_DEPENDENT,
-    Verdict.OUT_OF_MEMORY,
-)
+UNKEPT = (Verdict.FILTERED, Verdict.INFEASIBLE, Verdict.ORDER_DEPENDENT, Verdict.OUT_OF_MEMORY)
 """Depend on more than the conditions, and cost little to find out again."""
 LOCK_TIMEOUT_S = 5.0
 """For a rotation; without the lock the file only grows for a while."""
@@ -77,11 +72,8 @@ class Journal:
                 return
             except OSError as error:
                 self.is_broken = True
-                LOG.warning(
-                    "measurements are kept in memory only: %s cannot be written (%s)",
-                    self.path,
-                    error.strerror or error,
-                )
+                said = "measurements are kept in memory only: %s cannot be written (%s)"
+                LOG.warning(said, self.path, error.strerror or error)
         self._memory.append(line)
 
     def _rotate(self) -> None:
@@ -111,12 +103,13 @@ class Journal:
                 yield record
 
     def recall(self) -> dict[Config, Outcome]:
-        """The latest measurement of every Config under these very conditions."""
+        """The latest undisturbed measurement of every Config under these very conditions."""
         found: dict[Config, Outcome] = {}
         accidents: dict[Config, int] = {}
         for record in self._records(self.key.digest.encode()):
             outcome = record.outcome
-            if record.key != self.key.digest or outcome.verdict in UNKEPT_VERDICTS:
+            is_unkept = outcome.verdict in UNKEPT or outcome.is_disturbed
+            if record.key != self.key.digest or is_unkept:
                 continue
             if outcome.verdict in CHANCE_VERDICTS:
                 accidents[outcome.config] = accidents.get(outcome.config, 0) + 1
@@ -128,14 +121,17 @@ class Journal:
     def similar(self, most: int = 500) -> list[Config]:
         """Good Configs to start from: first of these conditions, then of the nearest shapes.
 
-        ``most`` is how many other shapes are looked at.
+        ``most`` is how many other shapes are looked at. What was disturbed comes after the rest.
         """
-        best: dict[str, dict[Config, float]] = {}
+        best: dict[str, dict[Config, tuple[bool, float]]] = {}
         shapes: dict[str, str] = {}
         for record in self._records():
-            if record.outcome.verdict is Verdict.OK:
-                best.setdefault(record.key, {})[record.outcome.config] = record.outcome.median_ms
-                shapes[record.key] = record.shapes
+            if (outcome := record.outcome).verdict is not Verdict.OK:
+                continue
+            times, shapes[record.key] = best.setdefault(record.key, {}), record.shapes
+            is_known_quiet = not times.get(outcome.config, (True, inf))[0]
+            if not (outcome.is_disturbed and is_known_quiet):
+                times[outcome.config] = (outcome.is_disturbed, outcome.median_ms)
         distances = {digest: shape_distance(self.key.shapes, shapes[digest]) for digest in best}
         distances[self.key.digest] = -1.0
         found: list[Config] = []
@@ -191,6 +187,7 @@ def to_line(key: StoreKey, outcome: Outcome) -> str:
         "reason": outcome.reason,
         **{name: time for name, time in times.items() if isfinite(time)},
         "samples": len(outcome.samples_ms),
+        "disturbed": outcome.is_disturbed,
         "build_s": round(outcome.build_s, 4),
         "resources": {k: v for k, v in asdict(outcome.resources).items() if v is not None},
         "predicted_ms": outcome.candidate.predicted_ms,
@@ -234,4 +231,5 @@ def _outcome(values: Mapping[str, Any]) -> Outcome:
         build_s=float(values.get("build_s", 0.0)),
         resources=Resources(**values.get("resources", {})),
         is_recalled=True,
+        is_disturbed=bool(values.get("disturbed", False)),
     )

@@ -84,6 +84,8 @@ class Outcome:
     resources: Resources = UNKNOWN_RESOURCES
     is_recalled: bool = False
     """Whether it was read from the journal rather than measured now."""
+    is_disturbed: bool = False
+    """Whether others had the cores while it was timed: its time is then the scheduler's."""
 
     @property
     def config(self) -> Config:

@@ -110,6 +110,11 @@ class Runner(Protocol):
         """Samples in milliseconds, interleaved, in the order of the keys; all must be known."""
         ...
 
+    @property
+    def disturbances(self) -> tuple[int, int]:
+        """Requests for times so far during which others had the cores, and all of them."""
+        ...
+
     def knows(self, key: str) -> bool:
         """Whether the running process has checked this key."""
         ...

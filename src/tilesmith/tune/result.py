@@ -187,11 +187,9 @@ def roofline_text(roofline_ms: float, ms: float) -> str:
         ('90% of the roofline', 'beyond the estimated roofline')
     """
     share = roofline_ms / ms
-    return (
-        f"{percent_text(share)} of the roofline"
-        if share < 1.005
-        else "beyond the estimated roofline"
-    )
+    if share >= 1.005:
+        return "beyond the estimated roofline"
+    return f"{percent_text(share)} of the roofline"
 
 
 def summarize_rejected(counts: Mapping[Verdict, int], failures: Sequence[Outcome]) -> str:

@@ -90,11 +90,18 @@ class Elimination:
 
 
 @dataclass
-class _Series:
+class Series:
     """The samples of a trial so far."""
 
+    disturbances: tuple[int, int]
+    """Those of the runner before it began."""
     own: list[float] = field(default_factory=list[float])
     best: list[float] = field(default_factory=list[float])
+
+    def is_disturbed(self, disturbances: tuple[int, int]) -> bool:
+        """Whether others had the cores in half of its requests."""
+        some, among = (now - then for now, then in zip(disturbances, self.disturbances))
+        return 2 * some >= max(1, among)
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ class Trials:
             reply = replace(reply, verdict=Verdict.WRONG, reason=fault) if fault else reply
         if reply.verdict is not Verdict.OK:
             return _outcome(emitted, reply.verdict, reply.reason, built, reply)
-        series = _Series()
+        series = Series(self._runner.disturbances)
         if partner is not None and self._rule.is_hopeless(reply.first_ms, partner.first_ms):
             samples = self.time([emitted.key], self._rule.num_hopeless_samples)
             series.own += samples[0]
@@ -171,7 +178,7 @@ class Trials:
         return self._timed(emitted, series, built, reply, partner)
 
     def _sample(
-        self, emitted: context.EmittedCandidate, partner: Incumbent | None, series: _Series
+        self, emitted: context.EmittedCandidate, partner: Incumbent | None, series: Series
     ) -> None:
         """Take batches until the rule has decided or time is up."""
         started, decision = self._deadline.elapsed_s, Decision.CONTINUE
@@ -189,7 +196,7 @@ class Trials:
     def _timed(
         self,
         emitted: context.EmittedCandidate,
-        series: _Series,
+        series: Series,
         built: BuildReply,
         reply: CheckReply,
         partner: Incumbent | None,
@@ -218,6 +225,7 @@ class Trials:
             median_ms=summary.median,
             low_ms=summary.low,
             high_ms=summary.high,
+            is_disturbed=series.is_disturbed(self._runner.disturbances),
         )
 
     def _check_again(self, emitted: context.EmittedCandidate) -> CheckReply | None:

@@ -186,6 +186,12 @@ class JointRunner:
         per_runner = [runner.time(keys, repeats, timeout_s) for runner in self._runners]
         return tuple(tuple(map(self._join, zip(*series))) for series in zip(*per_runner))
 
+    @property
+    def disturbances(self) -> tuple[int, int]:
+        """Requests for times so far during which others had the cores, and all of them."""
+        found = [one for runner in self._runners for one in runner.disturbances]
+        return sum(found), len(found)
+
     def knows(self, key: str) -> bool:
         """Whether all know it."""
         return all(runner.knows(key) for runner in self._runners)

@@ -100,8 +100,8 @@ class Workspace:
     @property
     def disturbed(self) -> float:
         """The share of measurements during which others had the cores."""
-        found = [one for runner in self._runners for one in runner.disturbances]
-        return sum(found) / len(found) if found else 0.0
+        some, among = self.runner.disturbances
+        return some / max(1, among)
 
     def emit(self, candidate: Candidate) -> EmittedCandidate:
         """The programs of a candidate, one for each case."""

@@ -205,3 +205,17 @@ def test_a_busy_machine_is_said_in_the_headline():
     for page in (busy, unsteady):
         assert "of the roofline" not in page
         assert "the speed of the default" not in page
+
+
+def test_a_disturbed_measurement_is_marked_in_the_table():
+    history = History()
+    history.on_start(make_start())
+    history.on_outcome(timed(DEFAULT, 0.07), Progress(1.0, 15.0, 1, 0))
+    quiet = make_page(history)
+    history.on_outcome(
+        timed(Config(block_sizes=[2]), 0.09, is_disturbed=True), Progress(2.0, 15.0, 2, 0)
+    )
+    busy = make_page(history)
+    assert "isturbed" not in quiet
+    assert "Disturbed: others had the cores while a trial was timed." in busy
+    assert busy.count("model; disturbed") == 1

@@ -174,6 +174,11 @@ def test_an_outcome_from_the_journal_says_so():
     assert outcome_text(outcome) == "0.5 ms (known): Config(block_sizes=[2], num_warps=8)"
 
 
+def test_a_disturbed_outcome_says_so():
+    outcome = timed(WINNER, 0.5, is_disturbed=True)
+    assert outcome_text(outcome) == "0.5 ms (disturbed): Config(block_sizes=[2], num_warps=8)"
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [

@@ -25,6 +25,7 @@ from tilesmith.schedule.model.estimates import Prediction
 from tilesmith.schedule.spec import ConfigSpec, RankedConfig
 from tilesmith.store.config_text import config_text
 from tilesmith.store.lookup import stored_lines
+from tilesmith.tune.result import roofline_text
 
 HEURISTIC = "heuristic: "
 GROUNDS = {
@@ -77,12 +78,8 @@ class ExplainFlags(BoundFlags):
     """The options of ``tilesmith explain``."""
 
     count: Annotated[int, typer.Option(help="how many configs to list", min=1)] = 5
-    stages: Annotated[
-        bool, typer.Option("--stages", help="print the IR after every stage of the pipeline")
-    ] = False
-    config: Annotated[
-        str, typer.Option(help="with --stages: a config as JSON, instead of the default")
-    ] = ""
+    stages: Annotated[bool, typer.Option("--stages", help="print the IR after every stage")] = False
+    config: Annotated[str, typer.Option(help="with --stages: a config as JSON")] = ""
     json: Annotated[bool, typer.Option("--json", help="as JSON; not with --stages")] = False
 
 
@@ -248,8 +245,7 @@ def _prediction_lines(spec: ConfigSpec, ranked: RankedConfig) -> Iterator[str]:
     predicted, roofline_ms = ranked.predicted, spec.model.roofline_ms()
     share = ""
     if roofline_ms > 0.0:
-        found = percent_text(roofline_ms / predicted.total_ms)
-        share = f", {found} of the roofline ({ms_text(roofline_ms)})"
+        share = f", {roofline_text(roofline_ms, predicted.total_ms)} ({ms_text(roofline_ms)})"
     yield f"predicted  {ms_text(predicted.total_ms)}{share}; limited by {predicted.limiter}"
     yield (
         f"parts      compute {ms_text(predicted.compute_ms)}, "

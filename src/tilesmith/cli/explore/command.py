@@ -19,9 +19,7 @@ from tilesmith.schedule.config import Config
 class ExploreFlags(BoundFlags):
     """The options of ``tilesmith explore``."""
 
-    config: Annotated[
-        str, typer.Option(help="a config as JSON, instead of the one that calls use")
-    ] = ""
+    config: Annotated[str, typer.Option(help="a config as JSON; default: that of calls")] = ""
     beside: Annotated[str, typer.Option(help="a second config as JSON, to compare with")] = ""
     measure: Annotated[
         bool, typer.Option("--measure", help="run it here, and draw its time into the roofline")

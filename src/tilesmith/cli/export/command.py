@@ -20,9 +20,7 @@ from tilesmith.schedule.config import Config
 class ExportFlags(KernelFlags):
     """The options of ``tilesmith export``."""
 
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="the package's folder; it must not exist")
-    ] = ""
+    output: Annotated[str, typer.Option("--output", "-o", help="a new folder")] = ""
     target: Annotated[str, typer.Option(help="what to compile for: cpu,cuda:90,hip:gfx942")] = "cpu"
     shapes: Annotated[
         str, typer.Option(help="a file with one set of arguments a line, as --args takes them")

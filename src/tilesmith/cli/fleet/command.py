@@ -40,12 +40,10 @@ from tilesmith.tune.search.methods import find_method
 class TuneFlags(KernelFlags):
     """The options of ``tilesmith tune``."""
 
-    budget: Annotated[float | None, typer.Option(help="seconds to search", min=0.0)] = None
+    budget: Annotated[float | None, typer.Option(help="seconds; default by effort", min=0.0)] = None
     effort: Annotated[str, typer.Option(help="quick (15 s) or full (120 s)")] = "quick"
     method: Annotated[str, typer.Option(help="search method; default ModelFirstSearch")] = ""
-    report: Annotated[
-        Path | None, typer.Option(help="folder for tables, picture and page of the search")
-    ] = None
+    report: Annotated[Path | None, typer.Option(help="folder for page, tables, pictures")] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="only the result")] = False
     json: Annotated[bool, typer.Option("--json", help="the result as JSON")] = False
     force: Annotated[bool, typer.Option("--force", help="search even if a winner is stored")] = (
@@ -53,9 +51,7 @@ class TuneFlags(KernelFlags):
     )
 
     on: Annotated[str, typer.Option("--on", help=f"where to search: {PLACES}")] = ""
-    shapes: Annotated[
-        str, typer.Option(help="with --on: a file with one set of arguments a line")
-    ] = ""
+    shapes: Annotated[str, typer.Option(help="with --on: a file, one --args a line")] = ""
 
     def jobs(self) -> list[Job]:
         """Every kernel of a comma-separated list with every set of arguments."""
@@ -140,7 +136,7 @@ def _written(prefix: Path) -> list[Path]:
 
 
 def tune(flags: TuneFlags) -> int:
-    """Find the fastest config of a kernel for given arguments. Several with --on."""
+    """Find the fastest config of a kernel for given arguments."""
     if flags.on:
         return tune_there(flags)
     if flags.shapes:

@@ -45,11 +45,8 @@ def list_puzzles(
 ) -> None:
     """Name all of them."""
     if is_json:
-        show(
-            json_line(
-                {item.name: {"number": item.number, "title": item.title} for item in puzzles()}
-            )
-        )
+        made = {item.name: {"number": item.number, "title": item.title} for item in puzzles()}
+        show(json_line(made))
         return
     show("\n".join(f"{item.number:>2}  {item.name:<13} {item.title}" for item in puzzles()))
 

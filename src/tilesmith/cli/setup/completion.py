@@ -39,11 +39,12 @@ ZSH = "autoload -U +X bashcompinit && bashcompinit\n" + BASH
 def completion(
     shell: Annotated[str, typer.Argument(help="bash, zsh or fish")],
 ) -> None:
-    r"""Print a script that completes commands and options.
+    """Print a script that completes commands and options.
 
-    \b
     bash: tilesmith completion bash >> ~/.bashrc
+
     zsh: tilesmith completion zsh >> ~/.zshrc
+
     fish: tilesmith completion fish > ~/.config/fish/completions/tilesmith.fish
     """
     makers = {"bash": lambda: _bash(BASH), "zsh": lambda: _bash(ZSH), "fish": _fish}

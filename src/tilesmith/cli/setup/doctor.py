@@ -22,9 +22,7 @@ SOMETHING_WRONG = 1
 class DoctorFlags:
     """The options of ``tilesmith doctor``."""
 
-    kernel: Annotated[
-        str, typer.Argument(help="none: results of a kernel are examined by `tilesmith accuracy`")
-    ] = ""
+    kernel: Annotated[str, typer.Argument(help="none: `accuracy` is for kernels")] = ""
     quick: Annotated[bool, typer.Option("--quick", help="compile and run nothing")] = False
     json: Annotated[bool, typer.Option("--json", help="as JSON")] = False
 

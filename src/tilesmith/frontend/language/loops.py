@@ -158,7 +158,7 @@ def _ranges(
 
 
 def tile(begin_or_end: Any, end_or_none: Any = None, /, block_size: Any = None) -> LoopRange:
-    """Split an index space into tiles; only as the iterator of a ``for``.
+    """Tiles of an index space, only in a ``for``: outermost each is a program, inside a turn.
 
     Example:
         ``for t, u in hl.tile([m, n], block_size=[None, 64]): ...``
@@ -188,7 +188,7 @@ def grid(begin_or_end: Any, end_or_none: Any = None, /, step: Any = None) -> Loo
 def static_range(
     begin_or_end: int, end_or_none: int | None = None, /, step: int = 1
 ) -> Sequence[int]:
-    """Fully unrolled; arguments are compile-time integers and so is the index."""
+    """A loop that is unrolled whole; arguments and index are compile-time integers."""
     current_tracer("hl.static_range")
     begin, end = (0, begin_or_end) if end_or_none is None else (begin_or_end, end_or_none)
     for bound in (begin, end, step):

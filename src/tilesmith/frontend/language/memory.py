@@ -263,7 +263,8 @@ def _atomic(kind: AtomicKind) -> AtomicRule:
         return _update(kind, target, index, value, sem)
 
     rule.__name__ = f"atomic_{kind.value}"
-    rule.__doc__ = f"Atomically {kind.value} into the indexed elements; gives the previous values."
+    said = "Change the indexed elements by ``%s``, each in one step; gives the previous values."
+    rule.__doc__ = said % kind.value
     return rule
 
 

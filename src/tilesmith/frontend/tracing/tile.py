@@ -202,6 +202,6 @@ def _reader(name: str, text: str) -> Callable[[Tile], Any]:
 
 tile_index = _reader("index", "Indices of a tile")
 tile_begin = _reader("begin", "First index of a tile")
-tile_end = _reader("end", "End of a tile")
+tile_end = _reader("end", "One past the last valid index of a tile")
 tile_block_size = _reader("block_size", "Block size of a tile")
-tile_id = _reader("id", "Ordinal of a tile")
+tile_id = _reader("id", "Number of a tile, from 0")

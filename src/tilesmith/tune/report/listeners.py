@@ -29,16 +29,8 @@ from tilesmith.tune.report.page import ReportListener
 from tilesmith.tune.result import Final, TuneResult
 
 LOG = logging.getLogger("tilesmith.autotune")
-CSV_COLUMNS = (
-    "run_id",
-    "timestamp_s",
-    "config_id",
-    "generation",
-    "status",
-    "perf_ms",
-    "compile_time_s",
-    "config",
-)
+_COLUMNS = "run_id timestamp_s config_id generation status perf_ms compile_time_s config"
+CSV_COLUMNS = tuple(_COLUMNS.split())
 
 
 class TableListener:
@@ -144,6 +136,7 @@ def outcome_record(outcome: Outcome, progress: Progress) -> dict[str, Any]:
         "compile_time_s": outcome.build_s,
         "resources": asdict(outcome.resources),
         "is_recalled": outcome.is_recalled,
+        "is_disturbed": outcome.is_disturbed,
     }
 
 

@@ -121,7 +121,8 @@ def generation_text(generation: Generation) -> str:
 def outcome_text(outcome: Outcome) -> str:
     """One candidate: its time or what is wrong with it."""
     if outcome.time_ms < inf:
-        found = f"{ms_text(outcome.time_ms)}{' (known)' if outcome.is_recalled else ''}"
+        mark = " (known)" if outcome.is_recalled else " (disturbed)" if outcome.is_disturbed else ""
+        found = f"{ms_text(outcome.time_ms)}{mark}"
     else:
         found = outcome.verdict.value
     reason = f" ({first_line(outcome.reason)})" if outcome.reason else ""

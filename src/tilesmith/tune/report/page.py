@@ -127,6 +127,8 @@ def _best_table(history: History) -> str:
     more = len(outcomes) - NUM_BEST
     rest = pages.note(f"and {counted(more, 'slower config')}") if more > 0 else ""
     words = "Times of the finals where a config was in them, else of its trial. "
+    if any(outcome.is_disturbed for _, _, outcome in best):
+        words += "Disturbed: others had the cores while a trial was timed. "
     return pages.note(words + "Click a config for its code.") + made + rest if rows else ""
 
 
@@ -153,6 +155,7 @@ def _best_cells(place: int, timed: Timed, resources: Sequence[str], history: His
         f"{outcome.build_s:.2f}",
     ]
     origin = "journal" if outcome.is_recalled else outcome.candidate.origin
+    origin += "; disturbed" if outcome.is_disturbed else ""
     cells = [pages.cell(number, "number") for number in numbers]
     code = _code(history, outcome.config) if place <= NUM_CODES else ""
     parts = [pages.pre(text) for text in (repr(outcome.config), code) if text]
