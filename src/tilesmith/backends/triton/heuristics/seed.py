@@ -48,7 +48,7 @@ class GpuSeed:
         entries = kernel.entries
         return {
             "block_sizes": self._block_sizes(kernel),
-            # Rules divide elements by what a warp has; what they leave out need not be a power of two.
+            # Rules divide elements by those of a warp: what they find need not be a power of two.
             "num_warps": power_of_2_floor(min(self.num_warps, 1024 // kernel.target.warp_size)),
             "num_stages": self.num_stages,
             "l2_groupings": [self.l2_grouping for _ in entries.grouped[:1]],

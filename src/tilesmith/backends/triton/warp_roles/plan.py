@@ -366,7 +366,7 @@ class _Planner:
             if dot.lhs not in inside:
                 raise Refused("a sum multiplies what the turn before has left", dot)
             if not comes_from_products(dot.lhs, self._defining):
-                # Such a tile meets nothing but a product, and Gluon finds no layout for its indices.
+                # It meets nothing but a product, and Gluon finds no layout for its indices.
                 raise Refused("the left operand of a sum is loaded, then computed", dot)
         pending = [value for op in plan.rescaling for value in op.operand_values()]
         while pending:
