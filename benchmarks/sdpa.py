@@ -16,6 +16,8 @@ BACKENDS = {
     "sdpa_flash": SDPBackend.FLASH_ATTENTION,
     "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
+NO_KERNEL = "No available kernel"
+"""What PyTorch says where the kernel that it was told to use does not fit."""
 Function = Callable[..., torch.Tensor]
 
 
@@ -23,9 +25,17 @@ def _by(backend: SDPBackend, *, is_causal: bool) -> Function:
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> torch.Tensor:
         if not q.is_cuda:
             raise NotAvailableError("PyTorch has this kernel for GPUs only")
-        with sdpa_kernel(backend):
-            is_shared = q.size(1) != k.size(1)
-            return scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_shared)
+        is_shared = q.size(1) != k.size(1)
+        try:
+            with sdpa_kernel(backend):
+                return scaled_dot_product_attention(
+                    q, k, v, is_causal=is_causal, enable_gqa=is_shared
+                )
+        except RuntimeError as error:
+            # Not every kernel takes heads that share keys, and none says so before it is called.
+            if NO_KERNEL not in str(error):
+                raise
+            raise NotAvailableError("PyTorch's kernel does not take these arguments") from error
 
     return attention
 

@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/role_clusters": (5, 435),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
-    "tilesmith/backends/triton/warp_roles": (18, 3_573),
+    "tilesmith/backends/triton/warp_roles": (18, 3_591),
     "tilesmith/backends/triton/tile_ends": (2, 43),
     "tilesmith/backends/triton/unseen_lanes": (2, 100),
     "tilesmith/backends/triton/warp_roles/columns": (4, 590),
@@ -138,7 +138,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 112_860,
+    "lines in src": 112_898,
     "files in src": 741,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

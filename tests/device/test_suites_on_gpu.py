@@ -11,6 +11,7 @@ import torch
 
 from benchmarks.suites import suite
 from tilesmith.bench.case import Arguments
+from tilesmith.bench.implementations import NotAvailableError
 from tilesmith.bench.reference import Judge, Reference, work_out
 
 OPERATORS = {operator.name: operator for operator in suite().operators}
@@ -50,4 +51,9 @@ def test_form_is_within_the_budget(name: str, target: str) -> None:
     operator, (made, reference) = OPERATORS[name], first_input(name)
     intermediates = operator.intermediates(operator.inputs[0].dtype, "cuda", made, target)
     judge = Judge(operator, made, reference, intermediates)
-    assert not judge.judge(load(name, target)(*made)).problem
+    try:
+        found = load(name, target)(*made)
+    except NotAvailableError as error:
+        assert target in operator.others.values()
+        pytest.skip(f"a rival that is not to be had: {error}")
+    assert not judge.judge(found).problem

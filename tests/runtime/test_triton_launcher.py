@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import linecache
 import threading
 import weakref
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription
+from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription, load_module
 from tilesmith.runtime.arguments import LaunchOptions
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.runtime.launchers import triton
@@ -31,6 +32,7 @@ class Recorder:
     def __init__(self):
         self.compiled = []
         self.failure = None
+        self.device_caches = {1: ["what was compiled for a device"]}
 
     def __getitem__(self, grid):
         def compile_and_launch(*arguments, **options):
@@ -141,6 +143,25 @@ def test_tensors_made_alike_are_not_the_same(make, gpu):
     for run in gpu.runs:
         x, one, other = run[-3:]
         assert len({x, one, other}) == 3
+
+
+def test_what_was_compiled_goes_with_the_launcher(make):
+    """Triton 3.7 keeps all functions in a table; what they have compiled is what takes memory."""
+    launcher = make(X)
+    function = launcher._function
+    launcher.launch(*tensors(1))
+    gc.collect()
+    assert function.device_caches
+    del launcher
+    gc.collect()
+    assert function.device_caches == {}
+
+
+def test_lines_of_a_module_are_not_kept(tmp_path):
+    path = tmp_path / "made.py"
+    path.write_text("import inspect\ndef k(): pass\nlines = inspect.getsourcelines(k)\n")
+    assert load_module(path).lines == (["def k(): pass\n"], 2)
+    assert str(path) not in linecache.cache
 
 
 @pytest.mark.parametrize("least", [0, 132, 133])

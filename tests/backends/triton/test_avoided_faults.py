@@ -15,8 +15,10 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from examples import gather_gemv, int4_gemm
-from examples.grouped_gemm import grouped_gemm_persistent
+from examples.grouped_gemm import grouped_gemm, grouped_gemm_persistent
 from examples.jagged_dense_add import jagged_dense_add
+from examples.jagged_hstu_attn import jagged_hstu_attn
+from examples.matmul import matmul
 from tilesmith.backends.triton.build import compile_artifact
 
 TARGET = "cuda:90"
@@ -99,6 +101,35 @@ def test_loops_with_loaded_bounds_inside_are_not_flattened() -> None:
     spec = grouped_gemm_persistent.bind(args, target=TARGET).config_spec
     for seed in range(20):
         assert True not in spec.random_config(Random(seed))["range_flattens"][:2]
+
+
+def unrolled(structure: str, loops: int) -> dict[str, Any]:
+    return {"structure": structure, "range_unroll_factors": [0, *[3] * (loops - 1)]}
+
+
+def test_loops_that_are_unrolled_end_where_they_begin_or_later() -> None:
+    """Triton counts their turns without a sign.
+
+    A program that is left without rows (its part begins past the end) took turns at indices below
+    zero: of 2 rows in tiles of 256, three times unrolled, part 3 began at -256.
+    """
+    offsets = torch.tensor([0, 2])
+    args = (*(torch.randn(2, 2, 16).half() for _ in range(3)), offsets, 2, 0.25)
+    text = code(jagged_hstu_attn, args, block_sizes=[256, 128, 2], **unrolled("spread_loops", 3))
+    assert "tl.range(add, tl.maximum(add, end_q), TILE_Q, " in text
+    assert "tl.maximum(offsets_tile_i32, end_k)" in text
+    args = (torch.randn(5, 16).half(), torch.randn(16, 16).half(), offsets.int())
+    text = code(grouped_gemm, args, block_sizes=[256, 16, 16, 2], **unrolled("spread_loops", 3))
+    assert "tl.range(add, tl.maximum(add, end_m), TILE_M, " in text
+    assert "tl.range(0, 16, TILE_K, loop_unroll_factor=3)" in text
+
+
+def test_programs_without_tiles_that_are_unrolled_end_where_they_begin() -> None:
+    config = {"block_sizes": [16, 16, 16], "pid_type": "persistent_blocked"}
+    args = (torch.randn(40, 16).half(), torch.randn(16, 40).half())
+    text = code(matmul, args, **config, range_unroll_factors=[4, 0])
+    assert "tl.maximum(first, min(first + chunk, num_tiles))" in text
+    assert "tl.maximum" not in code(matmul, args, **config)
 
 
 @helion.kernel

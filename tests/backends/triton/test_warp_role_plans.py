@@ -221,6 +221,18 @@ def late_weights(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @tilesmith.kernel(static_shapes=True)
+def computed_left(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty([x.size(0), y.size(1)], dtype=x.dtype, device=x.device)
+    for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
+        acc = hl.zeros([tile_m, tile_n])
+        for tile_k in hl.tile(x.size(1)):
+            doubled = x[tile_m, tile_k] * 2
+            acc = torch.addmm(acc, doubled, y[tile_k, tile_n])  # refused
+        out[tile_m, tile_n] = acc.to(out.dtype)
+    return out
+
+
+@tilesmith.kernel(static_shapes=True)
 def late_scale(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     out = torch.empty_like(x)
     for tile_m in hl.tile(x.size(0)):
@@ -251,6 +263,7 @@ REASONS = {
     stores_inside: "it stores inside of the loop",
     both_ways: "its products have no rows of one tile in common",
     late_weights: "a sum multiplies what the turn before has left",
+    computed_left: "the left operand of a sum is loaded, then computed",
     late_scale: "an accumulator is scaled by what the turn before has left",
 }
 
@@ -261,6 +274,16 @@ def test_refusals_name_a_line(kernel):
     assert isinstance(found, Refusal)
     assert found.reason == REASONS[kernel]
     assert "# refused" in linecache.getline(__file__, found.loc.line)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(1, "tile_m has one element"), (2, "")])
+def test_products_of_one_row_are_refused(rows: int, expected: str):
+    """The axis is left out of the code, and groups would have no rows to share."""
+    args = tensors((rows, 64), (64, 8))
+    spec = matmul.bind(matmul.normalize_args(*args), target="cuda:90").config_spec
+    missing = spec.rules.missing_ways(spec.kernel)
+    assert missing.get("warp_roles", "").startswith(expected)
+    assert bool(missing) == bool(expected)
 
 
 def test_words_are_refused():

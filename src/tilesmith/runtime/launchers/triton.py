@@ -8,6 +8,7 @@ runtime integers).
 from __future__ import annotations
 
 import ast
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
@@ -290,6 +291,8 @@ class TritonLauncher:
         self.path = write_module(artifact, options.cache_dir)
         self._device = options.device
         self._function = getattr(load_module(self.path), artifact.name)
+        # Triton 3.7 keeps functions for good; what it has compiled for one goes with its launcher.
+        weakref.finalize(self, getattr(self._function, "device_caches", {}).clear).atexit = False
         self._compiled: dict[Hashable, Any] = {}
         self._ready: dict[Hashable, tuple[Any, Any, Any]] = {}
         """What a launch needs of what was compiled."""
@@ -327,9 +330,8 @@ class TritonLauncher:
             ),
             "__current_device": torch.cuda.current_device,
         }
-        for position, descriptors in enumerate(self._descriptors):
-            self._scope[f"__kept{position}"] = descriptors.kept
-            self._scope[f"__keep{position}"] = descriptors.keep
+        for position, item in enumerate(self._descriptors):
+            self._scope |= {f"__kept{position}": item.kept, f"__keep{position}": item.keep}
         exec("\n".join(text.lines()), self._scope)
         return self._scope["__launch"]
 

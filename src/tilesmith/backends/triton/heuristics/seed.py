@@ -10,6 +10,7 @@ from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.outline import AnyLoop
 from tilesmith.schedule.rules import TargetedKernel
+from tilesmith.schedule.space.sizes import power_of_2_floor
 
 
 def copied(kernel: TargetedKernel, is_wanted: Callable[[AccessFact], bool]) -> dict[str, list[str]]:
@@ -47,7 +48,8 @@ class GpuSeed:
         entries = kernel.entries
         return {
             "block_sizes": self._block_sizes(kernel),
-            "num_warps": min(self.num_warps, 1024 // kernel.target.warp_size),
+            # Rules divide elements by those of a warp: what they find need not be a power of two.
+            "num_warps": power_of_2_floor(min(self.num_warps, 1024 // kernel.target.warp_size)),
             "num_stages": self.num_stages,
             "l2_groupings": [self.l2_grouping for _ in entries.grouped[:1]],
             "loop_orders": [self.order(entries.ordered[0])] if entries.ordered else [],

@@ -213,7 +213,7 @@ class _LoopEmission:
             arguments = [end] if begin.constant == 0 else [begin, end]
         if self._options.is_static:
             return call("tl.static_range", *arguments)
-        return call("tl.range", *arguments, *range_options(self._options, self._op.is_ordered))
+        return tile_range(arguments, self._options, self._op.is_ordered)
 
     def _bind_start(self, axis: int, variable: str) -> None:
         """The region's argument is the loop variable, in the width the IR gives it."""
@@ -228,7 +228,20 @@ class _LoopEmission:
             emitter.define(arg, convert(expr, I64 if is_wide else I32, arg.tile.dtype))
 
 
-def range_options(options: LoopOptions, is_ordered: bool = False) -> list[str]:
+def tile_range(bounds: Sequence[Expr], options: LoopOptions, is_ordered: bool = False) -> Expr:
+    """A loop that Triton may pipeline and unroll.
+
+    It counts the turns of an unrolled loop without a sign: one that begins past its end would take
+    its last turns from anywhere before. Such a loop is told to end where it begins.
+    """
+    begin, end, *steps = bounds if len(bounds) > 1 else [literal(0), *bounds]
+    is_empty = begin.constant is None or end.constant is None or begin.constant > end.constant
+    if options.unroll_factor > 1 and is_empty:
+        bounds = [begin, call("tl.maximum", begin, end), *steps]
+    return call("tl.range", *bounds, *_range_options(options, is_ordered))
+
+
+def _range_options(options: LoopOptions, is_ordered: bool) -> list[str]:
     """Keyword arguments of ``tl.range`` that differ from its defaults."""
     num_stages = 1 if is_ordered else options.num_stages
     shown = {

@@ -33,6 +33,7 @@ from tilesmith.backends.triton.warp_roles.nests.checks import (
 from tilesmith.backends.triton.warp_roles.nests.listing import Listing
 from tilesmith.backends.triton.warp_roles.refusals import (
     Refusal,
+    comes_from_products,
     find_branch,
     leaves_out_rows_only,
 )
@@ -361,9 +362,12 @@ class _Planner:
             if not is_own or loop.body.yielded.count(value) > 1:
                 raise Refused("the loop hands a value on that it does not compute", loop)
         old = {arg for arg, value in zip(loop.carried, loop.body.yielded) if value not in sums}
-        for product in plan.late:
-            if product.lhs is None and product.dot.lhs not in inside:
-                raise Refused("a sum multiplies what the turn before has left", product.dot)
+        for dot in (product.dot for product in plan.late if product.lhs is None):
+            if dot.lhs not in inside:
+                raise Refused("a sum multiplies what the turn before has left", dot)
+            if not comes_from_products(dot.lhs, self._defining):
+                # It meets nothing but a product, and Gluon finds no layout for its indices.
+                raise Refused("the left operand of a sum is loaded, then computed", dot)
         pending = [value for op in plan.rescaling for value in op.operand_values()]
         while pending:
             value = pending.pop()

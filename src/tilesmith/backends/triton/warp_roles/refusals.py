@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Yield
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.shape import Broadcast
 from tilesmith.ir.types import Value
@@ -46,3 +47,16 @@ def leaves_out_rows_only(load: Load, ops: Iterable[Operation], defining: Definit
         return False
     rows, *others = source.x.tile.shape
     return not rows.is_one and all(dim.is_one for dim in others)
+
+
+def comes_from_products(value: Value, defining: Definitions) -> bool:
+    """Whether a tile is computed from the result of a product, among others."""
+    pending, seen = [value], set[Operation]()
+    while pending:
+        op = defining.get(pending.pop())
+        if isinstance(op, Dot):
+            return True
+        if op is not None and op not in seen:
+            seen.add(op)
+            pending += op.operand_values()
+    return False
