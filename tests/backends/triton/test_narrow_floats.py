@@ -85,3 +85,31 @@ def test_conversions_compile_to_hardware_instructions(
 ) -> None:
     ptx = compile_artifact(bound(converted, source, target).to_artifact()).assembly["ptx"]
     assert found in ptx
+
+
+@helion.kernel(static_shapes=True)
+def ceilings(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = torch.ceil(x[tile]) + torch.rsqrt(x[tile])
+    return out
+
+
+@helion.kernel(static_shapes=True)
+def powers(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = torch.exp2(torch.tanh(x[tile]))
+    return out
+
+
+def test_numbers_below_the_normal_ones_are_kept() -> None:
+    """The ceiling of 1e-45 is 1."""
+    artifact = ceilings.bind((torch.zeros(256),), target=TARGET).to_artifact()
+    assert artifact.options["enable_reflect_ftz"] is False
+    assert ".ftz" not in compile_artifact(artifact).assembly["ptx"]
+
+
+def test_fast_powers_of_two_stay_fast() -> None:
+    artifact = powers.bind((torch.zeros(256),), target=TARGET).to_artifact()
+    assert "enable_reflect_ftz" not in artifact.options

@@ -31,6 +31,7 @@ from tilesmith.backends.triton.ops import (
     shape,
     verbatim,
 )
+from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.quotients.rounded import rounds_visibly
 from tilesmith.backends.triton.role_clusters.module import MODULES as ROLES
@@ -138,6 +139,7 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         "num_stages": schedule.num_stages,
     }
     options |= _fusion(emitter.function, schedule, emitter.triton_version)
+    options |= subnormal_options(emitter.function, schedule)
     limit = schedule.maxnreg or _register_limit(emitter)
     if limit is not None and schedule.target.kind == "cuda":
         options["maxnreg"] = limit
