@@ -9,7 +9,6 @@ import torch
 from tests.fuzzing.tracked import Tracked, exact_below
 from tilesmith.numerics.tolerance import unit_roundoff
 
-
 _flushed = [0.0]
 """The least number of fp32 that an addition in the memory of a device keeps."""
 

@@ -120,9 +120,7 @@ def least_sizes(program: Program) -> dict[str, int]:
     return least
 
 
-def _sizes(
-    random: Random, program: Program, *, is_large: bool, has_ones: bool
-) -> dict[str, int]:
+def _sizes(random: Random, program: Program, *, is_large: bool, has_ones: bool) -> dict[str, int]:
     names, least = program.free_sizes, least_sizes(program)
     large = random.choice([name for name in names if name not in SMALL_DIMS] or names)
     for _ in range(ATTEMPTS):

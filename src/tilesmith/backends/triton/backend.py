@@ -22,6 +22,7 @@ from tilesmith.backends.triton.early_loads.order import begin_loads_early
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
+from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -31,7 +32,6 @@ from tilesmith.backends.triton.ops import (
     shape,
     verbatim,
 )
-from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.quotients.rounded import rounds_visibly
 from tilesmith.backends.triton.role_clusters.module import MODULES as ROLES

@@ -21,7 +21,10 @@ Known = Mapping[Value, Operation]
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
 _VIEWS = (Broadcast, ExpandDims, Permute, Reshape)
-_IN_ONE = {"sin", "cos", "tanh", "erf"}
+_FIXED: dict[str, Range] = {
+    **dict.fromkeys(("sin", "cos", "tanh", "erf"), (-1.0, 1.0)),
+    "sigmoid": (0.0, 1.0),
+}
 _MOST_STEPS = 12
 """Longer chains of ops are not followed."""
 
@@ -55,10 +58,8 @@ def _range(value: Value, known: Known, steps: int) -> Range:
 
 
 def _of_function(op: Elementwise, known: Known, steps: int) -> Range:
-    if op.fn in _IN_ONE:
-        return (-1.0, 1.0)
-    if op.fn == "sigmoid":
-        return (0.0, 1.0)
+    if op.fn in _FIXED:
+        return _FIXED[op.fn]
     if op.fn == "sub" and is_at_least(op.args[1], op.args[0], known):
         return (-math.inf, 0.0)
     chosen = op.args[1:] if op.fn == "where" else op.args

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilesmith.backends.triton.narrow_floats.bounds import largest_size
-from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, DType
+from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F32, DType
 from tilesmith.ir.operation import Operation
+from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.types import Value
 
 FIRST_TOO_LARGE = {F8E4M3: 464.0, F8E5M2: 61440.0}
@@ -35,6 +36,13 @@ def narrowing(x: Value, target: DType, known: Mapping[Value, Operation]) -> str 
         return None
     fits = largest_size(x, known) < FIRST_TOO_LARGE[target]
     return None if fits else NARROWING[target]
+
+
+def rounds_small_numbers(op: Operation | None, known: Mapping[Value, Operation]) -> bool:
+    """Whether an op rounds numbers of fp32 that the hardware's own conversion will do for."""
+    if not isinstance(op, Cast) or op.x.tile.dtype != F32:
+        return False
+    return narrowing(op.x, op.dtype, known) is None
 
 
 def passes_through_fp32(source: DType, target: DType) -> bool:
