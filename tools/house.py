@@ -31,6 +31,8 @@ LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
+    "tilesmith/backends/triton/loop_ends",
+    "tilesmith/backends/triton/narrow_floats",
     "tilesmith/cli/lost",
     "tilesmith/cli/recording",
     "tilesmith/diagnostics/files",

@@ -18,6 +18,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton": (33, 7_250),
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
+    "tilesmith/backends/triton/loop_ends": (2, 40),
+    "tilesmith/backends/triton/narrow_floats": (4, 205),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
     "tilesmith/backends/triton/heuristics/measured": (3, 545),
     "tilesmith/backends/triton/heuristics/narrow_products": (2, 179),
@@ -138,13 +140,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 112_898,
-    "files in src": 741,
+    "lines in src": 113_120,
+    "files in src": 747,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 130,
+    "modules with one importer": 132,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -9,6 +9,14 @@ import torch
 from tests.fuzzing.tracked import Tracked, exact_below
 from tilesmith.numerics.tolerance import unit_roundoff
 
+_flushed = [0.0]
+"""The least number of fp32 that an addition in the memory of a device keeps."""
+
+
+def expect_device_memory() -> None:
+    """From now on units at the memory add: they take subnormal numbers of fp32 for zero."""
+    _flushed[0] = torch.finfo(torch.float32).smallest_normal
+
 
 def updated(tensor: Tracked, places: tuple[torch.Tensor, ...], given: Tracked, kind: str) -> None:
     """Change ``tensor`` in place; ``places`` has one index tensor for each dimension."""
@@ -56,6 +64,8 @@ def _bound_of_sums(old: Tracked, where: torch.Tensor, given: Tracked) -> torch.T
         0, where, given.value.abs() + given.error.nan_to_num(posinf=0.0)
     )
     bound = error + (count + 1) * unit * size
+    if old.dtype == torch.float32:
+        bound = bound + (count + 1) * _flushed[0]
     bound = torch.where(size < torch.finfo(old.dtype).max, bound, math.inf)
     is_exact = (size < exact_below(old, given, unit=unit)) | (count == 0)
     return torch.where(is_exact, error, bound)

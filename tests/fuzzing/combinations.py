@@ -191,10 +191,17 @@ def _bounds(sizes: str, xs: list[Tracked], dim: int) -> list[torch.Tensor]:
     most = _running(sizes, [_size(x, error, 1.0) for x, error in zip(xs, errors)], dim)
     floats = [x for x in xs if x.dtype.is_floating_point]
     is_whole = is_quantised(1.0, *floats)
+    small = sum((_small(x, dim) for x in floats), torch.zeros([]))
     return [
-        _bound(x, parts, ROUNDINGS * (x.value.size(dim) + 2), is_whole=is_whole)
+        _bound(x, [*parts, small], ROUNDINGS * (x.value.size(dim) + 2), is_whole=is_whole)
         for x, *parts in zip(xs, plain, large, most)
     ]
+
+
+def _small(x: Tracked, dim: int) -> torch.Tensor:
+    """Where numbers have come whose products vanish in some order."""
+    least = torch.finfo(x.dtype).smallest_normal ** 0.5
+    return ((x.value != 0) & (x.value.abs() < least)).double().cumsum(dim)
 
 
 def _size(x: Tracked, error: torch.Tensor | float = 0.0, least: float = 0.0) -> torch.Tensor:
@@ -204,11 +211,13 @@ def _size(x: Tracked, error: torch.Tensor | float = 0.0, least: float = 0.0) -> 
 def _bound(
     x: Tracked, parts: list[torch.Tensor], roundings: int, *, is_whole: bool
 ) -> torch.Tensor:
-    plain, large, most = parts
+    plain, large, most, small = parts
     if not x.dtype.is_floating_point:
         return torch.zeros(plain.shape)
     unit = unit_roundoff(x.dtype)
     bound = large - plain + math.expm1(roundings * unit) * large
+    lost = roundings * torch.finfo(x.dtype).smallest_normal * most
+    bound = bound + torch.where(small > 0, lost, 0.0)
     bound = torch.where((most < 1 / unit) & is_whole, 0.0, bound)
     return torch.where(most < torch.finfo(x.dtype).max * 0.99, bound, math.inf)
 

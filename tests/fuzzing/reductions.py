@@ -52,8 +52,11 @@ def _place(kind: str, x: Tracked, dim: int) -> Tracked:
 def _product(x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
     value, size = x.value.prod(dim), (x.value.abs() + x.error).prod(dim)
     unit = unit_roundoff(dtype)
-    bound = size - value.abs() + 2 * (x.value.size(dim) + 1) * unit * size
     largest = (x.value.abs() + x.error).clamp(min=1).prod(dim)
+    bound = size - value.abs() + 2 * (x.value.size(dim) + 1) * unit * size
+    least, has_zero = x.value.abs().clamp(max=1).prod(dim), (x.value == 0).any(dim)
+    lost = _underflow(largest, x.value.size(dim), dtype)
+    bound = bound + torch.where((least < lost) & ~has_zero, lost, 0.0)
     is_exact = (largest < 1 / unit) & is_quantised(1.0, x)
     bound = torch.where(largest < _overflow(dtype), bound, math.inf)
     return rounded(value, torch.where(is_exact, 0.0, bound), dtype)
@@ -62,6 +65,14 @@ def _product(x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
 def _overflow(dtype: torch.dtype) -> float:
     """Where a product of some of the factors may become infinite, to meet a zero later."""
     return torch.finfo(torch.promote_types(dtype, torch.float32)).max
+
+
+def _underflow(largest: torch.Tensor, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """What a product may lose where small factors meet first, before those above 1 (``largest``).
+
+    A factor of zero makes zeros in any order.
+    """
+    return count * torch.finfo(torch.promote_types(dtype, torch.float32)).smallest_normal * largest
 
 
 def scanned(kind: str, x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
@@ -75,6 +86,9 @@ def scanned(kind: str, x: Tracked, dim: int, dtype: torch.dtype) -> Tracked:
     if kind == "cumprod":
         largest = (x.value.abs() + x.error).clamp(min=1).cumprod(dim)
         bound = size - value.abs() + 2 * count * unit * size
+        least, zeros = x.value.abs().clamp(max=1).cumprod(dim), (x.value == 0).cumsum(dim)
+        lost = _underflow(largest, count, dtype)
+        bound = bound + torch.where((least < lost) & (zeros == 0), lost, 0.0)
         bound = torch.where(largest < _overflow(dtype), bound, math.inf)
         is_exact = (largest < 1 / unit) & is_quantised(1.0, x)
     else:

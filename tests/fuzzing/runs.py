@@ -17,6 +17,7 @@ from tests.fuzzing.layouts import Placed, bits_of, contents, is_untouched
 from tests.fuzzing.oracle import expected, find_difference, make_arguments, shared
 from tests.fuzzing.program import Program, UndecidedError
 from tests.fuzzing.tracked import Tracked
+from tests.fuzzing.variants import codes
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.exc import ReduceIdentityNotGiven
@@ -25,6 +26,9 @@ from tilesmith.jit.runners import REFERENCE
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"
+MOST_SPECS = 16
+_specs: dict[tuple[str, tuple[int, ...]], Any] = {}
+"""Spaces of configs by kernel and kind of sizes: a kernel is traced for each."""
 
 
 def make_kernel(program: Program) -> Any:
@@ -140,6 +144,16 @@ class Runs:
     def gpu_forms(self, seed: int) -> list[Any]:
         """A config of each other form that the kernel has on a GPU."""
         return random_forms(self._gpu_spec(), Random(seed))
+
+    def own_spec(self) -> Any:
+        """The space of configs for these sizes, whatever sizes the kernel was called with first."""
+        key = (self.program.source(), codes(self.program.sizes))
+        if key not in _specs:
+            if len(_specs) >= MOST_SPECS:
+                _specs.clear()
+            bound = make_kernel(self.program).bind(self.given(self._fresh()))
+            _specs[key] = bound.config_spec
+        return _specs[key]
 
     def _gpu_spec(self) -> Any:
         return self.bound.specialization.spec(parse_target(GPU))

@@ -15,7 +15,7 @@ from tests.fuzzing.program import Outer, Program, TensorSpec, UndecidedError, Va
 from tests.fuzzing.runs import Runs, cases
 from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.statements import Create, Load, Position, Store
-from tests.fuzzing.variants import LARGE, family, remainders
+from tests.fuzzing.variants import CODES, LARGE, codes, family
 
 ROWS = range(0, 24, 2)
 
@@ -25,7 +25,7 @@ def rows_program(number: int) -> Program:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_shapes_that_share_code_have_few_remainders(seed: int) -> None:
+def test_shapes_that_share_code_are_of_few_kinds(seed: int) -> None:
     program = grow_program(RandomChoices(f"shapes/{seed}"))
     members = family(program, seed, 60, shares_code=True)
     sizes = [tuple(member.sizes.values()) for member in members]
@@ -38,7 +38,7 @@ def test_shapes_that_share_code_have_few_remainders(seed: int) -> None:
         if min(member.sizes[name] for name in program.free_sizes) > 1
         and max(member.sizes.values()) < LARGE[0] - 16
     ]
-    assert len({remainders(sizes) for sizes in usual}) <= 3
+    assert len({codes(sizes) for sizes in usual}) <= CODES
 
 
 @pytest.mark.parametrize("number", ROWS[:4])

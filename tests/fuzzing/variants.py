@@ -22,6 +22,8 @@ ONES_SHARE = 16
 DATA = ("", "", "", "special", "ends")
 STEP = 16
 """Code for GPUs is made anew where a size becomes a multiple of this, or ceases to be one."""
+CODES = 3
+"""Kinds of sizes that share code for GPUs; each is compiled once for each config."""
 LARGE_SHARE = 4
 """One family in so many has a member above the size from which threads share the work."""
 
@@ -29,8 +31,8 @@ LARGE_SHARE = 4
 def family(program: Program, seed: int, count: int, *, shares_code: bool = False) -> list[Program]:
     """A program, and ``count`` more with the same text if its sizes may change.
 
-    Where they share code, sizes have the remainders by 16 of the program's own or, every second
-    member, others: code for GPUs is made for what is a multiple of 16, and takes long to make.
+    Where they share code, sizes are multiples of 2 to 16 and have the next powers of 2 as the
+    program's own or two others do: code for GPUs is made for that, and takes long to make.
     """
     random = Random(f"family/{seed}")
     members = [program]
@@ -38,11 +40,12 @@ def family(program: Program, seed: int, count: int, *, shares_code: bool = False
     for number in range(count if names else 0):
         is_large = number == 0 and seed % LARGE_SHARE == 0
         has_ones = number % ONES_SHARE == ONES_SHARE - 1
-        wanted: dict[str, int] = {}
         if shares_code:
             has_ones = number == 1 and seed % LARGE_SHARE == 1
-            wanted = {} if has_ones else _wanted(program, seed * (number % 2))
-        sizes = _sizes(random, program, wanted, is_large=is_large, has_ones=has_ones)
+        if shares_code and not (is_large or has_ones):
+            sizes = _alike(random, program, _first_of_kind(program, seed, number % CODES))
+        else:
+            sizes = _sizes(random, program, is_large=is_large, has_ones=has_ones)
         if shares_code and any(member.sizes == sizes for member in members):
             continue
         data = random.choice(DATA)
@@ -52,24 +55,44 @@ def family(program: Program, seed: int, count: int, *, shares_code: bool = False
     return members
 
 
-def remainders(sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Sizes with the same ones can share code for GPUs; 0 and 1 are constants of their own."""
-    return tuple(size if size < 2 else 2 + size % STEP for size in sizes.values())
+def code_of(size: int) -> int:
+    """Sizes with the same one can share code for GPUs; 0 and 1 are constants of their own.
+
+    Products of such sizes are multiples of 16 alike, since all have the same powers of 2.
+    """
+    return size if size < 2 else 2 + math.gcd(size, STEP) + 2 * STEP * (size - 1).bit_length()
 
 
-def _wanted(program: Program, seed: int) -> dict[str, int]:
-    """Remainders of the program's own sizes, or (if the seed is not 0) others."""
-    if not seed:
-        return {name: size % STEP for name, size in program.sizes.items()}
-    random = Random(f"remainders/{seed}")
-    sizes = {n: random.choice(SMALL_DIMS.get(n, (16, 16, *SIZES))) for n in program.sizes}
-    return {name: size % STEP for name, size in sizes.items()}
+def codes(sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Of all sizes."""
+    return tuple(map(code_of, sizes.values()))
 
 
-def _near(size: int, wanted: int) -> int:
-    """A size with a remainder, not 0 and not 1: the next smaller one, or the smallest."""
-    less = size - (size - wanted) % STEP
-    return less if less > 1 else wanted if wanted > 1 else wanted + STEP
+def _first_of_kind(program: Program, seed: int, kind: int) -> dict[str, int]:
+    """The program's own sizes, or others."""
+    random = Random(f"kind/{seed}/{kind}")
+    return _sizes(random, program, is_large=False, has_ones=False) if kind else dict(program.sizes)
+
+
+def _alike(random: Random, program: Program, first: Mapping[str, int]) -> dict[str, int]:
+    """Sizes that share code with the first ones."""
+    least, sizes = least_sizes(program), dict(first)
+    for _ in range(ATTEMPTS):
+        for name in program.free_sizes:
+            near = [n for n in MORE_SIZES if code_of(n) == code_of(first[name])]
+            sizes[name] = random.choice([n for n in near if n >= least[name]] or [first[name]])
+        if _is_small(program, sizes):
+            return sizes
+    return dict(first)
+
+
+def _is_small(program: Program, sizes: Mapping[str, int]) -> bool:
+    first, second, third, *_ = sorted(sizes.values(), reverse=True)
+    return max(_most(program, sizes), first * second * third) <= MAX_ELEMENTS
+
+
+def _most(program: Program, sizes: Mapping[str, int]) -> int:
+    return max(math.prod(spec.shape(sizes)) for spec in program.tensors)
 
 
 def with_sizes(program: Program, sizes: Mapping[str, int]) -> Program:
@@ -97,32 +120,19 @@ def least_sizes(program: Program) -> dict[str, int]:
     return least
 
 
-def _sizes(
-    random: Random,
-    program: Program,
-    wanted: Mapping[str, int],
-    *,
-    is_large: bool,
-    has_ones: bool,
-) -> dict[str, int]:
+def _sizes(random: Random, program: Program, *, is_large: bool, has_ones: bool) -> dict[str, int]:
     names, least = program.free_sizes, least_sizes(program)
     large = random.choice([name for name in names if name not in SMALL_DIMS] or names)
     for _ in range(ATTEMPTS):
         sizes = dict(program.sizes)
         for name in names:
-            sizes[name] = random.choice(SMALL_DIMS.get(name, MORE_SIZES if wanted else SIZES))
+            sizes[name] = random.choice(SMALL_DIMS.get(name, SIZES))
             if has_ones and random.random() < 0.5:
                 sizes[name] = random.choice((0, 1))
         if is_large and large not in SMALL_DIMS:
             sizes |= {name: min(sizes[name], 3) for name in names}
             sizes[large] = random.choice(LARGE)
-        for name in names:
-            sizes[name] = max(sizes[name], least[name])
-            sizes[name] = _near(sizes[name], wanted[name]) if wanted else sizes[name]
-            sizes[name] += STEP if sizes[name] < least[name] else 0
-        first, second, third, *_ = sorted(sizes.values(), reverse=True)
-        most = max(math.prod(spec.shape(sizes)) for spec in program.tensors)
-        limit = MAX_ELEMENTS * (2 if is_large else 1)
-        if most <= limit and (is_large or first * second * third <= limit):
+        sizes |= {name: max(sizes[name], least[name]) for name in names}
+        if _most(program, sizes) <= 2 * MAX_ELEMENTS if is_large else _is_small(program, sizes):
             return sizes
     return dict(program.sizes)

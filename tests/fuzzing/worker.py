@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from tests.fuzzing.atomics import expect_device_memory
 from tests.fuzzing.choices import Choices, RandomChoices, RecordedChoices, minimise
 from tests.fuzzing.coverage import Coverage, pairs_of, read_coverage
 from tests.fuzzing.execution import Failure, Watch, first_failure, is_same_failure, judge
@@ -179,6 +180,7 @@ def serve(mode: str, coverage: Coverage) -> None:
         patch_interpreter()
     if mode == "cuda":
         expect_matrix_units()
+        expect_device_memory()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     # What was imported stays: looking through it again and again took a tenth of the time.

@@ -12,7 +12,8 @@ _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory", r
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 """Lone surrogates, which names of files may have, cannot be written to any file."""
 _RESOURCES = re.compile(
-    r"out of resource|too many resources|cooperative launch|register allocation failed",
+    r"out of resource|too many resources|cooperative launch|register allocation failed"
+    r"|exceeds triton maximum tensor numel",
     re.IGNORECASE,
 )
 

@@ -227,3 +227,50 @@ def test_no_product_of_registers_is_in_flight_at_the_end_of_a_turn() -> None:
         config = helion.Config(block_sizes=tile, num_warps=warps, num_stages=3)
         ptx = compile_artifact(bound.to_artifact(config)).assembly["ptx"]
         assert set(re.findall(r"wgmma.wait_group.sync.aligned\s+(\d+)", ptx)) == {"0"}
+
+
+@helion.kernel(static_shapes=False)
+def between(x: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for row in hl.grid(x.size(0)):
+        for tile in hl.tile(bounds[0], bounds[1]):
+            out[row, tile] = x[row, tile]
+    return out
+
+
+@helion.kernel(static_shapes=False)
+def copied(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for row in hl.grid(x.size(0)):
+        for tile in hl.tile(x.size(1)):
+            out[row, tile] = x[row, tile]
+    return out
+
+
+def test_an_unrolled_loop_does_not_end_before_it_begins() -> None:
+    """Triton counts its turns without signs: 134 million of ``range(90, 27, 32)``."""
+    args = (torch.randn(4, 99), torch.tensor([90, 27]))
+    config = {"block_sizes": [32], "range_unroll_factors": [0, 4]}
+    assert re.search(r"tl\.range\(\s*([\w.()]+),\s*max\(\1, ", code(between, args, **config))
+    plain = {"block_sizes": [32], "range_unroll_factors": [0, 0]}
+    assert "max(" not in code(between, args, **plain)
+    assert "max(" not in code(copied, args[:1], **config)
+
+
+@helion.kernel(static_shapes=True)
+def running(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    sums, products = torch.empty_like(x), torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        sums[tile, :] = torch.cumsum(x[tile, :], 1)
+        products[tile, :] = hl.associative_scan(lambda a, b: a * b, x[tile, :], dim=1)
+    return sums, products
+
+
+def test_one_element_is_not_scanned() -> None:
+    """Triton 3.6 ends its process there by an assertion."""
+    args = (torch.randn(32, 1),)
+    text = code(running, args)
+    assert "tl.cumsum" not in text
+    assert "tl.associative_scan" not in text
+    assert "tl.cumsum" in code(running, (torch.randn(32, 2),))
+    assert torch.equal(running(*args)[1], args[0])

@@ -22,6 +22,7 @@ from tilesmith.backends.triton.early_loads.order import begin_loads_early
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
+from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -138,6 +139,7 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         "num_stages": schedule.num_stages,
     }
     options |= _fusion(emitter.function, schedule, emitter.triton_version)
+    options |= subnormal_options(emitter.function, schedule)
     limit = schedule.maxnreg or _register_limit(emitter)
     if limit is not None and schedule.target.kind == "cuda":
         options["maxnreg"] = limit

@@ -280,6 +280,7 @@ def _dot_minimums(function: Function) -> dict[str, int]:
 _LAUNCH_OPTIONS = {
     *("num_warps", "num_stages", "num_ctas", "maxnreg", "warmup", "stream", "device", "debug"),
     *("launch_cooperative_grid", "launch_pdl", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
+    *("enable_fp_fusion", "enable_reflect_ftz"),
 }
 """Keyword arguments of a launch: a parameter of that name would get two values."""
 

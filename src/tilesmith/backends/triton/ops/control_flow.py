@@ -9,6 +9,7 @@ from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
+from tilesmith.backends.triton.loop_ends.forms import reached_end
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
@@ -207,7 +208,8 @@ class _LoopEmission:
 
     def _range(self, axis: int) -> Expr:
         step = self._steps[axis]
-        begin, end = (self._emitter.expr(x[axis]) for x in (self._op.begins, self._op.ends))
+        begin = self._emitter.expr(self._op.begins[axis])
+        end = reached_end(self._emitter, self._op, axis, self._options)
         arguments = [begin, end, step]
         if step.constant == 1:
             arguments = [end] if begin.constant == 0 else [begin, end]

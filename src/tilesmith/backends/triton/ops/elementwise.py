@@ -22,6 +22,7 @@ from tilesmith.backends.triton.emission.spelling import (
     literal,
     triton_dtype,
 )
+from tilesmith.backends.triton.narrow_floats.conversions import narrowing, passes_through_fp32
 from tilesmith.backends.triton.ops.verbatim import uses_libdevice
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
 from tilesmith.ir.ops.elementwise import INFIX, Cast, Elementwise
@@ -240,8 +241,14 @@ def _emit_cast(emitter: Emitter, op: Cast) -> None:
         shaped = emitter.spelling.filled if expr.is_untyped else emitter.spelling.conform
         expr = shaped(expr, op.x.tile)
         emitter.define(op.result, expr.method("to", triton_dtype(target), "bitcast=True"))
-    else:
+        return
+    function = narrowing(op.x, target, emitter.uses.defining)
+    if function is None or expr.constant is not None:
         emitter.define(op.result, convert(expr, source, target))
+    else:
+        wide = convert(expr, source, F32) if passes_through_fp32(source, target) else expr
+        name = emitter.spelling.helper(function)
+        emitter.define(op.result, call(name, wide, shape=expr.shape))
 
 
 def convert(expr: Expr, source: DType, target: DType) -> Expr:
@@ -255,19 +262,11 @@ def convert(expr: Expr, source: DType, target: DType) -> Expr:
         return call("tl.full", "[]", expr, triton_dtype(source)).method("to", triton_dtype(target))
     if target.is_bool:
         return expr.infix("!=", literal(0.0 if source.is_float else 0))
-    if _passes_through_fp32(source, target):
+    if passes_through_fp32(source, target):
         return convert(convert(expr, source, F32), F32, target)
     if expr.is_untyped:
         return call("tl.cast", expr, triton_dtype(target))
     return expr.method("to", triton_dtype(target))
-
-
-def _passes_through_fp32(source: DType, target: DType) -> bool:
-    """Whether Triton has no direct conversion: fp8 converts from and to wider small floats only."""
-    return any(
-        one.is_float and one.bits == 8 and not (other.is_float and 8 < other.bits <= 32)
-        for one, other in ((source, target), (target, source))
-    )
 
 
 RULES: Rules = {

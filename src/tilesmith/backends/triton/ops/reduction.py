@@ -10,6 +10,7 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
+from tilesmith.backends.triton.loop_ends.forms import is_alone
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.backends.triton.turned_products import turning
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
@@ -197,6 +198,9 @@ _FUNCTIONS = {ReduceKind.SUM: "tl.cumsum", ReduceKind.PROD: "tl.cumprod"}
 
 def _emit_scan(emitter: Emitter, op: Scan) -> None:
     """Combine each lane with those before it along the axis."""
+    if is_alone(emitter, op):
+        emitter.define(op.result, emitter.expr(op.x))
+        return
     dtype = op.x.tile.dtype
     wide = _carrier(dtype)
     shape = op.x.tile.shape
@@ -219,6 +223,10 @@ def _emit_scan(emitter: Emitter, op: Scan) -> None:
 
 def _emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
     """``tl.reduce`` or ``tl.associative_scan`` with a function of its own."""
+    if isinstance(op, ScanWith) and is_alone(emitter, op):
+        for value, x in zip(op.results, op.xs):
+            emitter.define(value, emitter.expr(x))
+        return
     name = "tl.associative_scan" if isinstance(op, ScanWith) else "tl.reduce"
     options = ["reverse=True"] if isinstance(op, ScanWith) and op.reverse else []
     shape = op.xs[0].tile.shape

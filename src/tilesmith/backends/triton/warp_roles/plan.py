@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import gcd
 
+from tilesmith.backends.triton.narrow_floats.conversions import rounds_small_numbers
 from tilesmith.backends.triton.warp_roles.ends.cuts import Bounds, find_cuts
 from tilesmith.backends.triton.warp_roles.nests.checks import (
     Refused,
@@ -298,11 +299,10 @@ class _Planner:
     def _check_rounded(self, product: Product) -> None:
         """Computed operands of 8 bits are packed as they are rounded."""
         op = self._defining.get(product.dot.lhs)
-        if isinstance(op, Mask) and op.fill == 0:
-            op = self._defining.get(op.x)
-        is_rounded = isinstance(op, Cast) and op.x.tile.dtype == F32
+        op = self._defining.get(op.x) if isinstance(op, Mask) and op.fill == 0 else op
+        is_rounded = rounds_small_numbers(op, self._defining)
         if product.lhs is None and product.dot.lhs.tile.dtype == F8E4M3 and not is_rounded:
-            raise Refused("8-bit weights that are not rounded from fp32", product.dot)
+            raise Refused("8-bit weights not rounded from fp32, or of any size", product.dot)
 
     def _is_late(self, product: Product) -> bool:
         """Whether its result is carried to the next turn and read by nothing else."""

@@ -1,0 +1,1 @@
+"""Loops and scans with nothing to do, which Triton compiles wrongly."""
