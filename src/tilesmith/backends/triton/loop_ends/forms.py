@@ -7,23 +7,34 @@ of one element fails an assertion of its compiler (3.6), which ends the process.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.spelling import Expr, call
+from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.reduction import Scan, ScanWith
 from tilesmith.schedule.schedule import LoopOptions
 
 
-def reached_end(emitter: Emitter, op: Loop, axis: int, options: LoopOptions) -> Expr:
-    """Where a loop ends: not before it begins where it is unrolled."""
-    begin, end = emitter.expr(op.begins[axis]), emitter.expr(op.ends[axis])
-    if options.unroll_factor <= 1 or options.is_static:
-        return end
+def tile_range(
+    bounds: Sequence[Expr], options: LoopOptions, arguments: Sequence[str], *, is_forward: bool
+) -> Expr:
+    """A loop that Triton may pipeline and unroll; ``is_forward``: it cannot begin past its end.
+
+    One that is unrolled and might is told to end where it begins.
+    """
+    begin, end, *steps = bounds if len(bounds) > 1 else [literal(0), *bounds]
     is_counted = begin.constant is not None and end.constant is not None
-    is_from_zero = begin.constant == 0 and emitter.signs.is_non_negative(op.ends[axis])
-    if is_from_zero or (is_counted and begin.constant <= end.constant):
-        return end
-    return call("max", begin, end)
+    is_safe = is_forward or (is_counted and begin.constant <= end.constant)
+    if options.unroll_factor > 1 and not is_safe:
+        bounds = [begin, call("tl.maximum", begin, end), *steps]
+    return call("tl.range", *bounds, *arguments)
+
+
+def is_forward(emitter: Emitter, op: Loop, axis: int) -> bool:
+    """Whether a loop begins at 0 and ends at a size or the like."""
+    is_from_zero = emitter.expr(op.begins[axis]).constant == 0
+    return is_from_zero and emitter.signs.is_non_negative(op.ends[axis])
 
 
 def is_alone(emitter: Emitter, op: Scan | ScanWith) -> bool:

@@ -9,7 +9,7 @@ from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
-from tilesmith.backends.triton.loop_ends.forms import reached_end
+from tilesmith.backends.triton.loop_ends.forms import is_forward, tile_range
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
@@ -209,13 +209,15 @@ class _LoopEmission:
     def _range(self, axis: int) -> Expr:
         step = self._steps[axis]
         begin = self._emitter.expr(self._op.begins[axis])
-        end = reached_end(self._emitter, self._op, axis, self._options)
+        end = self._emitter.expr(self._op.ends[axis])
         arguments = [begin, end, step]
         if step.constant == 1:
             arguments = [end] if begin.constant == 0 else [begin, end]
         if self._options.is_static:
             return call("tl.static_range", *arguments)
-        return tile_range(arguments, self._options, self._op.is_ordered)
+        is_safe = is_forward(self._emitter, self._op, axis)
+        written = range_options(self._options, self._op.is_ordered)
+        return tile_range(arguments, self._options, written, is_forward=is_safe)
 
     def _bind_start(self, axis: int, variable: str) -> None:
         """The region's argument is the loop variable, in the width the IR gives it."""
@@ -230,20 +232,7 @@ class _LoopEmission:
             emitter.define(arg, convert(expr, I64 if is_wide else I32, arg.tile.dtype))
 
 
-def tile_range(bounds: Sequence[Expr], options: LoopOptions, is_ordered: bool = False) -> Expr:
-    """A loop that Triton may pipeline and unroll.
-
-    It counts the turns of an unrolled loop without a sign: one that begins past its end would take
-    its last turns from anywhere before. Such a loop is told to end where it begins.
-    """
-    begin, end, *steps = bounds if len(bounds) > 1 else [literal(0), *bounds]
-    is_empty = begin.constant is None or end.constant is None or begin.constant > end.constant
-    if options.unroll_factor > 1 and is_empty:
-        bounds = [begin, call("tl.maximum", begin, end), *steps]
-    return call("tl.range", *bounds, *_range_options(options, is_ordered))
-
-
-def _range_options(options: LoopOptions, is_ordered: bool) -> list[str]:
+def range_options(options: LoopOptions, is_ordered: bool = False) -> list[str]:
     """Keyword arguments of ``tl.range`` that differ from its defaults."""
     num_stages = 1 if is_ordered else options.num_stages
     shown = {
