@@ -49,7 +49,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles/shortcuts": (5, 704),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (3, 113),
-    "tilesmith/bench/contents": (2, 37),
+    "tilesmith/bench/contents": (2, 51),
     "tilesmith/bench/large_inputs": (2, 90),
     "tilesmith/bench/scoreboard": (5, 737),
     "tilesmith/checkup": (2, 246),
@@ -138,7 +138,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 112_860,
+    "lines in src": 112_874,
     "files in src": 741,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
