@@ -43,10 +43,11 @@ def run(number: int, seed: str, mode: str) -> Failure | None:
 
 
 def has_needed(needs: str, number: int, seed: str) -> bool:
-    """Whether a program has what a bug may change: in its text, or among types of its tensors."""
+    """Whether a program has what a bug may change: in its text, or among types and sizes."""
     program = grow_program(RandomChoices(f"{seed}/{number}"))
-    text = program.source() + str([spec.dtype for spec in program.tensors])
-    return re.search(needs, text) is not None
+    types = [spec.dtype for spec in program.tensors]
+    about = f"{types} {program.sizes} static_shapes={program.static_shapes}"
+    return re.search(needs, program.source() + about) is not None
 
 
 def find(name: str, numbers: range, grades: Grades, seed: str, say: Say) -> None:

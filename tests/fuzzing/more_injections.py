@@ -123,7 +123,7 @@ MORE_INJECTIONS: dict[str, Injection] = injections(
     (dropped_accumulator, "host", r"hl\.dot\(|addmm| @ "),
     (loop_from_zero, "host", r"\n {8,}for "),
     (signed_bytes, "host", r"uint8"),
-    (stale_sizes, "host", ""),
+    (stale_sizes, "host", r"': 1\b.*static_shapes=False"),
     (wrong_factor, "host", r"torch\.prod|cumprod"),
     (lost_nan, "host", r"maximum|amax|relu|clamp"),
 )
