@@ -138,7 +138,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 112_874,
+    "lines in src": 112_875,
     "files in src": 741,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
