@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tests.warm_python import warm_python
 
@@ -216,11 +217,19 @@ def _grade(
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        while not waiting.empty():
-            print(waiting.get_nowait(), file=process.stdin, flush=True)
-            line = process.stdout.readline()
-            while line and not line.startswith("{"):
-                line = process.stdout.readline()
-            answers.put(json.loads(line) if line else None)
-            if not line:
-                return
+        with suppress(queue.Empty):
+            while True:
+                line = _answer_line(process.stdin, process.stdout, waiting.get_nowait())
+                answers.put(json.loads(line) if line else None)
+                if not line:
+                    return
+
+
+def _answer_line(asked: TextIO, said: TextIO, name: str) -> str:
+    """Empty where the process has ended."""
+    with suppress(BrokenPipeError):
+        print(name, file=asked, flush=True)
+        for line in said:
+            if line.startswith("{"):
+                return line
+    return ""
