@@ -87,7 +87,7 @@ scoreboard: $(READY_DEV)
 	  $(if $(findstring file,$(origin DEVICE)),,--device $(DEVICE)) $(FLAGS)
 
 fuzz-score: $(READY_DEV)
-	$(PYTHON) -m tools.fuzz_score
+	$(PYTHON) -m tools.fuzz_score --jobs $(JOBS) --log fuzz-failures/score.jsonl
 
 MINUTES ?= 60
 

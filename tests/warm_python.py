@@ -9,6 +9,7 @@ end, and of what is loaded before torch, use a plain ``sys.executable``.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import json
 import os
@@ -32,7 +33,15 @@ from typing import Any
 CLIENT = Path(__file__).with_name("warm_client.py")
 MAX_MESSAGE = 1 << 20
 MAX_FILES = 256
+PR_SET_PDEATHSIG = 1
 Request = dict[str, Any]
+
+
+def end_with_parent(parent: int) -> None:
+    """Be killed when the process ends that has forked this one."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it was sooner
 
 
 @cache
@@ -81,8 +90,11 @@ def _begin(listener: socket.socket, waiting: selectors.BaseSelector) -> Request 
     text, files, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 3)
     while not text.endswith(b"\n"):
         text += connection.recv(MAX_MESSAGE)
+    server = os.getpid()
     pid = os.fork()
     if pid == 0:
+        # Where the server ends, nobody is left who would wait for what it has forked.
+        end_with_parent(server)
         for number, file in enumerate(files):
             os.dup2(file, number)
         # The server's own; Python's objects for them are never asked again.

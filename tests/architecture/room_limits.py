@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles/shortcuts": (5, 704),
     "tilesmith/bench": (18, 4_000),
     "tilesmith/bench/judging": (3, 113),
-    "tilesmith/bench/contents": (2, 37),
+    "tilesmith/bench/contents": (2, 51),
     "tilesmith/bench/large_inputs": (2, 90),
     "tilesmith/bench/scoreboard": (5, 737),
     "tilesmith/checkup": (2, 246),

@@ -98,7 +98,8 @@ def grow_sort(shop: Workshop, scope: Scope) -> Grown:
         return []
     value, dim = pick(shop.choices, options)
     size, count, axes = shop.sizes[value.axes[dim]], None, value.axes
-    if shop.is_static and size and chance(shop.choices, 50):
+    # Most programs leave sizes open and can only sort.
+    if shop.is_static and size and chance(shop.choices, 80):
         count = 1 + shop.choices.below(min(size, 9))
         others = axes[:dim] + axes[dim + 1 :]
         axes = (*axes[:dim], shop.whole(count, others), *axes[dim + 1 :])

@@ -45,6 +45,7 @@ FAMILIES: tuple[dict[str, pointwise.Function], ...] = (
     pointwise.COMPARISONS,
     pointwise.CHOICE,
     pointwise.LOGIC,
+    pointwise.DIVISIONS,
     pointwise.ROUNDINGS,
 )
 PRODUCT_TYPES = (

@@ -1,24 +1,26 @@
 """Puts known bugs into the compiler, each in a process of its own, and looks for them.
 
-Run as ``python -m tests.fuzzing.injection_worker LIMIT SEED NAME...``: prints a JSON line for each
-bug, with the number of random programs it took (``tried``) and by what it was noticed (``way``).
+Run as ``python -m tests.fuzzing.injection_worker LIMIT SEED [LOG]``: reads names of bugs, a line
+each, and prints a JSON line for each, with the number of random programs it took (``tried``) and by
+what it was noticed (``way``). What is known goes to the log, and is taken from it.
 TRITON_INTERPRET must be set: it decides how triton is imported.
 """
 
 from __future__ import annotations
 
+import gc
 import json
-import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import torch
 
+from tests.fuzzing.children import Answer, Say, in_child
 from tests.fuzzing.choices import RandomChoices
 from tests.fuzzing.execution import Failure, first_failure
+from tests.fuzzing.grades import CHECKPOINT, Grades
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.injections import INJECTIONS
 from tests.fuzzing.later_injections import LATER_INJECTIONS
@@ -29,7 +31,6 @@ from tests.fuzzing.variants import family
 MEMBERS = 3
 """Shapes of each program beside its own."""
 KNOWN = {**INJECTIONS, **MORE_INJECTIONS, **LATER_INJECTIONS}
-Answer = dict[str, Any]
 
 
 def run(number: int, seed: str, mode: str) -> Failure | None:
@@ -42,13 +43,14 @@ def run(number: int, seed: str, mode: str) -> Failure | None:
 
 
 def has_needed(needs: str, number: int, seed: str) -> bool:
-    """Whether a program has what a bug may change: in its text, or among types of its tensors."""
+    """Whether a program has what a bug may change: in its text, or among types and sizes."""
     program = grow_program(RandomChoices(f"{seed}/{number}"))
-    text = program.source() + str([spec.dtype for spec in program.tensors])
-    return re.search(needs, text) is not None
+    types = [spec.dtype for spec in program.tensors]
+    about = f"{types} {program.sizes} static_shapes={program.static_shapes}"
+    return re.search(needs, program.source() + about) is not None
 
 
-def find(name: str, numbers: range, seed: str, say: Callable[[Answer], None]) -> None:
+def find(name: str, numbers: range, grades: Grades, seed: str, say: Say) -> None:
     """Try programs with a bug until one goes wrong."""
     injection = KNOWN[name]
     injection.apply()
@@ -56,6 +58,8 @@ def find(name: str, numbers: range, seed: str, say: Callable[[Answer], None]) ->
         say({"tried": number + 1})
         if not has_needed(injection.needs, number, seed):
             continue
+        if grades.is_right(number, injection.mode) is False:
+            continue  # it would tell nothing
         failure = run(number, seed, injection.mode)
         if failure is not None:
             way = f"{failure.way.split()[0]}: {failure.problem.splitlines()[0][:90]}"
@@ -63,55 +67,60 @@ def find(name: str, numbers: range, seed: str, say: Callable[[Answer], None]) ->
             return
 
 
-def in_child(work: Callable[[Callable[[Answer], None]], None]) -> tuple[Answer, int]:
-    """The last thing a forked process says, and how it ended."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reader)
-        torch.set_num_threads(1)
-        warnings.simplefilter("ignore")
-        with os.fdopen(writer, "w") as answers:
-            work(lambda answer: print(json.dumps(answer), file=answers, flush=True))
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as answers:
-        lines = answers.read().splitlines()
-    _, status = os.waitpid(child, 0)
-    return (json.loads(lines[-1]) if lines else {}), status
-
-
-def grade(name: str, limit: int, seed: str) -> Answer:
+def grade(name: str, limit: int, seed: str, grades: Grades) -> Answer:
     """How soon a bug is noticed, by a program that is right without it."""
-    first = 0
-    found: Answer = {"tried": 0}
+    first = grades.tried(name)
+    found: Answer = {"tried": first}
+
+    def hear(answer: Answer) -> None:
+        passed = answer["tried"] - 1
+        if passed % CHECKPOINT == 0 and "way" not in answer:
+            grades.set_tried(name, passed)
+
     while first < limit:
         numbers = range(first, limit)
-        found, status = in_child(lambda say, numbers=numbers: find(name, numbers, seed, say))
+        found, status = in_child(
+            lambda say, numbers=numbers: find(name, numbers, grades, seed, say), hear
+        )
         if status:
             found["way"] = f"the process died (status {status})"
         if "way" not in found:
             break
-        if is_right(found["tried"] - 1, seed, KNOWN[name].mode):
+        if is_right(found["tried"] - 1, seed, KNOWN[name].mode, grades):
             return {"name": name, "is_caught": True, **found}
         first = found["tried"]
     return {"name": name, "is_caught": False, "tried": found["tried"]}
 
 
-def is_right(number: int, seed: str, mode: str) -> bool:
+def is_right(number: int, seed: str, mode: str, grades: Grades) -> bool:
     """Whether a program goes well without any bug."""
-    answer, _ = in_child(lambda say: say({"is_right": run(number, seed, mode) is None}))
-    return answer.get("is_right", False)
+    known = grades.is_right(number, mode)
+    if known is None:
+        answer, _ = in_child(lambda say: say({"is_right": run(number, seed, mode) is None}))
+        known = answer.get("is_right", False)
+        grades.set_right(number, mode, known)
+    return known
 
 
 def main() -> None:
-    """Grade the bugs named on the command line."""
+    """Grade the bugs that are asked for."""
     from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
 
     patch_interpreter()
-    limit, seed, *names = sys.argv[1:]
-    for name in names:
-        sys.stdout.write(json.dumps(grade(name, int(limit), seed)) + "\n")
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    # As in the worker of random programs: what was imported is not looked through again and again.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    limit, seed, *log = sys.argv[1:]
+    for line in sys.stdin:
+        name = line.strip()
+        grades = Grades(Path(log[0]) if log else None, seed)
+        found = grades.grade(name, int(limit))
+        if found is None:
+            found = grade(name, int(limit), seed, grades)
+            grades.add(**found)
+        sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 
 

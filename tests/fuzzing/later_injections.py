@@ -6,7 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.fuzzing.injections import Injection, add_function_pass, add_pass, injections
+from tests.fuzzing.injections import (
+    READ_AGAIN,
+    Injection,
+    add_function_pass,
+    add_pass,
+    injections,
+)
 from tilesmith.dtypes import I8, U8
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
@@ -168,8 +174,8 @@ LATER_INJECTIONS: dict[str, Injection] = injections(
     (least_is_zero, "host", r"amin|argmin"),
     (narrow_sums, "host", r"torch\.(sum|mean)"),
     (crossed_carries, "host", r"\n {8,}for "),
-    (merged_loads, "host", ""),
+    (merged_loads, "host", READ_AGAIN),
     (xor_is_or, "host", r"atomic_xor"),
     (signed_comparison, "host", r"uint8"),
-    (dead_store, "host", ""),
+    (dead_store, "host", r"(?s)\b(\w+)\[[^\n]*\] = .*\n +\1\[[^\n]*\] = |hl\.store"),
 )

@@ -179,6 +179,23 @@ def _stepped(function: Callable[[torch.Tensor], torch.Tensor]) -> Rule:
     return rule
 
 
+def _remainder(
+    function: Callable[..., torch.Tensor],
+    rounding: Callable[[torch.Tensor], torch.Tensor],
+    divisor: int,
+) -> Rule:
+    """What a quotient rounded to an integer leaves: unknown where that may be either of two."""
+
+    def rule(x: Tracked, dtype: torch.dtype) -> Tracked:
+        error = x.error.nan_to_num(posinf=0.0)
+        ends = [rounding((x.value + step) / divisor) for step in (error, -error)]
+        unsure = x.error.isinf() | ((error > 0) & (ends[0] != ends[1]))
+        bound = torch.where(unsure, math.inf, error)
+        return rounded(function(x.value, divisor), bound, dtype)
+
+    return rule
+
+
 def _via(narrow: torch.dtype) -> Rule:
     """Rounded to a narrow type on the way."""
     return lambda x, dtype: cast(rounded(x.value, x.error, narrow), dtype)
@@ -215,8 +232,6 @@ OF_ONE = {
     "logical_not": Function("torch.logical_not({0})", (INTEGERS + BOOLS,)),
     "shift": Function("{0} >> 1", (INTEGERS,)),
     "left": Function("{0} << 2", (INTEGERS,)),
-    "third": Function("{0} // 3", (INTEGERS,)),
-    "rest": Function("{0} % 5", (INTEGERS,)),
     "floor": Function("torch.floor({0})", (FLOATS,), _stepped(torch.floor)),
     "trunc": Function("torch.trunc({0})", (FLOATS,), _stepped(torch.trunc)),
     "exp": Function("torch.exp({0})", (FLOATS,), _smooth(torch.exp)),
@@ -227,6 +242,20 @@ OF_ONE = {
         "torch.clamp({0}, -3, 5)", (NUMBERS,), _lipschitz(lambda x: x.clamp(-3, 5), 1)
     ),
 }
+DIVISOR = "(({1} & 6) + 3)"
+"""Made of any integer: never zero, and never -1, which the least integer cannot be divided by."""
+DIVISIONS = {
+    "third": Function("{0} // 3", (INTEGERS,)),
+    "rest": Function("{0} % 5", (NUMBERS,), _remainder(torch.remainder, torch.floor, 5)),
+    "low_rest": Function("{0} % -3", (NUMBERS,), _remainder(torch.remainder, torch.floor, -3)),
+    "low_fourth": Function("{0} // -4", (INTEGERS,)),
+    "quotient": Function(f"{{0}} // {DIVISOR}", (INTEGERS, INTEGERS)),
+    "modulus": Function(f"{{0}} % {DIVISOR}", (INTEGERS, INTEGERS)),
+    "low_modulus": Function(f"{{0}} % -{DIVISOR}", (INTEGERS, INTEGERS)),
+    "cut": Function("torch.div({0}, 3, rounding_mode='trunc')", (INTEGERS,)),
+    "fmod": Function("torch.fmod({0}, 5)", (NUMBERS,), _remainder(torch.fmod, torch.trunc, 5)),
+    "shift_by": Function("{0} >> ({1} & 3)", (INTEGERS, INTEGERS)),
+}
 CASTS = {
     f"to_{dtype}": Function(f"{{0}}.to({dtype})", (ANY + EIGHT_BITS,), converts=True)
     for dtype in ANY
@@ -236,5 +265,5 @@ ROUNDINGS = {
     for dtype in EIGHT_BITS
 }
 FUNCTIONS: dict[str, Function] = {
-    **ARITHMETIC, **COMPARISONS, **LOGIC, **CHOICE, **OF_ONE, **CASTS, **ROUNDINGS,
+    **ARITHMETIC, **COMPARISONS, **LOGIC, **CHOICE, **OF_ONE, **DIVISIONS, **CASTS, **ROUNDINGS,
 }  # fmt: skip

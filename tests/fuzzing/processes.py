@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tests.warm_python import warm_python
 
@@ -177,19 +178,58 @@ def _answers(
         worker.stop()
 
 
-def grade_injections(names: Sequence[str], limit: int, seed: int) -> Iterator[Job]:
-    """How soon each known bug is noticed."""
-    process = subprocess.Popen(
-        [*warm_python(), "-m", "tests.fuzzing.injection_worker", str(limit), str(seed), *names],
+def grade_injections(
+    names: Sequence[str], limit: int, seed: int, *, jobs: int = 1, log: str = ""
+) -> Iterator[Job]:
+    """How soon each known bug is noticed; what the log knows is not looked for again."""
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        waiting.put(name)
+    answers: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+    command = [*warm_python(), "-m", "tests.fuzzing.injection_worker", str(limit), str(seed)]
+    threads = [
+        threading.Thread(
+            target=_grade, args=([*command, *([log] if log else [])], waiting, answers), daemon=True
+        )
+        for _ in range(min(jobs, len(names)))
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in names:
+        answer = answers.get()
+        if answer is None:
+            raise RuntimeError("a process that grades bugs failed")
+        yield answer
+
+
+def _grade(
+    command: list[str],
+    waiting: queue.SimpleQueue[str],
+    answers: queue.SimpleQueue[Job | None],
+) -> None:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
         env=environment(interprets=True),
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        for line in process.stdout:
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(queue.Empty):
+            while True:
+                line = _answer_line(process.stdin, process.stdout, waiting.get_nowait())
+                answers.put(json.loads(line) if line else None)
+                if not line:
+                    return
+
+
+def _answer_line(asked: TextIO, said: TextIO, name: str) -> str:
+    """Empty where the process has ended."""
+    with suppress(BrokenPipeError):
+        print(name, file=asked, flush=True)
+        for line in said:
             if line.startswith("{"):
-                yield json.loads(line)
-    if process.wait():
-        raise RuntimeError("the process that grades bugs failed")
+                return line
+    return ""

@@ -140,6 +140,7 @@ def test_programs_use_the_whole_language() -> None:
         ".block_size *", "reverse=True", "other=",
         "def helper", ".begin, ", ".end)", "hl.atomic_max(", "hl.atomic_xor(", "same0", " + bias",
         ".to(torch.float8_e4m3fn)", "torch.uint8", "torch.int16", "_ends, 0)", " - 1 - ",
+        " % 5", " % -3", " // -4", " % ((", " // ((", "torch.fmod(", "rounding_mode='trunc'",
     ):  # fmt: skip
         assert part in text, part
 

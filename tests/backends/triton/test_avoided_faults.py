@@ -251,7 +251,8 @@ def test_an_unrolled_loop_does_not_end_before_it_begins() -> None:
     """Triton counts its turns without signs: 134 million of ``range(90, 27, 32)``."""
     args = (torch.randn(4, 99), torch.tensor([90, 27]))
     config = {"block_sizes": [32], "range_unroll_factors": [0, 4]}
-    assert re.search(r"tl\.range\(\s*([\w.()]+),\s*tl\.maximum\(\1, ", code(between, args, **config))
+    pattern = r"tl\.range\(\s*([\w.()]+),\s*tl\.maximum\(\1, "
+    assert re.search(pattern, code(between, args, **config))
     plain = {"block_sizes": [32], "range_unroll_factors": [0, 0]}
     assert "maximum(" not in code(between, args, **plain)
     assert "maximum(" not in code(copied, args[:1], **config)

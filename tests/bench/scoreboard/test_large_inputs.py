@@ -82,6 +82,29 @@ def test_contents_that_changed_places_are_others() -> None:
     assert content_number(made.roll(2)) != content_number(made)
 
 
+@pytest.mark.parametrize("length", [64, 3 * 4096 + 5])
+def test_two_words_that_changed_places_are_seen(length: int) -> None:
+    made = torch.arange(length) * 7919 % length
+    numbers = {content_number(made)}
+    # In one row and one column of sums, and in none, also beyond the last whole row.
+    places = [(1, 2), (0, 3), (4, 5), (length - 2, length - 1)]
+    places += [(1, 4097), (1, 4099), (4096, 8192), (2, length - 1)] if length > 8192 else []
+    for first, second in places:
+        changed = made.clone()
+        changed[[first, second]] = made[[second, first]]
+        numbers.add(content_number(changed))
+    signs = torch.ones(length, dtype=torch.float64)
+    for place in (0, 1, length // 2, length - 1):
+        numbers.add(content_number(signs.index_fill(0, torch.tensor([place]), -1.0)))
+    assert len(numbers) == 1 + len(places) + 4
+
+
+def test_blocks_that_changed_places_are_seen() -> None:
+    made = torch.arange(8 * 4096)
+    for length in (4096, 2 * 4096, 16 * 4096 // 8):
+        assert content_number(made.roll(length)) != content_number(made)
+
+
 def test_results_are_copied_only_where_others_see_them() -> None:
     argument, made = torch.zeros(4, 4), torch.zeros(4, 4)
     assert own_tensor(made, (argument,)) is made

@@ -150,22 +150,28 @@ def check(call: Reduction, x: torch.Tensor, backend: str) -> None:
     check_against(result, exact, reduction_length=2 * x.size(1))
 
 
-def supported() -> list[Any]:
+def supported(*dtypes: torch.dtype) -> list[Any]:
     """Calls with the element types that eager takes."""
     return [
         pytest.param(call, dtype, id=f"{call}-{dtype}")
         for call in CALLS
-        for dtype in DTYPES
+        for dtype in dtypes
         if eager(call.fn, sample(dtype, 5)) is not None
     ]
 
 
 @backends
 @pytest.mark.parametrize("extent", EXTENTS)
-@pytest.mark.parametrize(("call", "dtype"), supported())
+@pytest.mark.parametrize(("call", "dtype"), supported(*DTYPES))
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 def test_reductions(call: Reduction, extent: int, dtype: torch.dtype, backend: str) -> None:
     check(call, sample(dtype, extent), backend)
+
+
+@backends
+@pytest.mark.parametrize(("call", "dtype"), supported(torch.uint8))
+def test_reductions_of_bytes(call: Reduction, dtype: torch.dtype, backend: str) -> None:
+    check(call, sample(torch.int32, 5).abs().to(dtype), backend)
 
 
 @backends

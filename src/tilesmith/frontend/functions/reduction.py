@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import tilesmith.exc as errors
-from tilesmith.dtypes import F32, I64
+from tilesmith.dtypes import F32, I64, U8
 from tilesmith.frontend.functions.promotion import result_dtype
 from tilesmith.frontend.functions.shape import resolve_axis
 from tilesmith.frontend.language.jagged import lengths_along, reset_lanes
@@ -178,8 +178,9 @@ def max_or_min(x: TileValue, dim: Any = None, keepdim: bool = False, *, kind: Re
 def truth_reduction(
     x: TileValue, dim: Any = None, keepdim: bool = False, *, kind: ReduceKind
 ) -> TileValue:
-    """``any``/``all``: numbers count as whether they are not zero."""
-    return extremum(x.bool(), dim, keepdim, kind=kind)
+    """``any``/``all``: numbers count as whether they are not zero; of bytes torch makes bytes."""
+    found = extremum(x.bool(), dim, keepdim, kind=kind)
+    return cast(found, U8) if x.tile.dtype == U8 else found
 
 
 def var_mean(

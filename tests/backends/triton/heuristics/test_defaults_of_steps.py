@@ -177,3 +177,18 @@ def test_addresses_of_gathered_operands_are_spread_over_more_warps(static_shapes
     x, weight = torch.empty(2, 128, 28, 28).bfloat16(), torch.empty(128, 128, 3, 3).bfloat16()
     config = default(conv2d.fn, x, weight, 1, 1, static_shapes=static_shapes)
     assert config.num_warps == warps
+
+
+@pytest.mark.parametrize("width", [3, 12, 33])
+def test_warps_of_steps_beside_an_odd_axis_are_a_power_of_two(width: int):
+    """A random program had three warps by default, which is an error."""
+
+    def sums(x, out):
+        for i in hl.grid(out.size(0)):
+            total = x[0, :, :].sum(0)
+            for j in hl.grid(x.size(0)):
+                total = total + x[j, :, :].sum(0)
+            out[i, :] = total
+
+    config = default(sums, torch.empty(5, 16, width), torch.empty(7, width))
+    assert config.num_warps in (1, 2, 4)

@@ -130,7 +130,7 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
     if is_serial(kernel):
         # Each step waits for the one before: other warps of a small tile would only wait, too.
         rows = prod(blocks.get(name, 1) for name in _rows_blocks(kernel, fact))
-        warps = min(warps, max(1, rows * width * _slab(kernel, fact) // WARP_ELEMENTS))
+        warps = min(warps, power_of_2_floor(rows * width * _slab(kernel, fact) / WARP_ELEMENTS))
     return GpuSeed(blocks, warps, 1, 1, chunks, options)
 
 
