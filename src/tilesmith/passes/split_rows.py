@@ -88,7 +88,7 @@ def split_rows(function: Function, form: Form = Form.PHASES) -> Function | None:
     return (_InPhases if form is Form.PHASES else _ByLast)(function, site).run()
 
 
-class _ThroughMemory(RowSplit):
+class ThroughMemory(RowSplit):
     """Products go to scratch memory; classes below say where the second step stands."""
 
     covers_all_rows: ClassVar[bool] = False
@@ -98,7 +98,7 @@ class _ThroughMemory(RowSplit):
         super().__init__(function, site, (*site.before, site.loop), site.columns)
         self._product, self.row_block = site, self.fresh("rows")
         shape = (site.num_rows, site.num_columns)
-        self._scratch = self.memory("row_scratch", site.acc.tile.dtype, shape)
+        self.scratch = self.memory("row_scratch", site.acc.tile.dtype, shape)
 
     @override
     def _emit(self, write: TileWriter, zero: Value, width: Value) -> None:
@@ -112,7 +112,7 @@ class _ThroughMemory(RowSplit):
         place = write.place(
             write.tile_index(row, site.row_block), write.tile_index(column, self.column_block)
         )
-        write.effect(Store, tensor=self._scratch, value=copy.values[site.acc], indices=place)
+        write.effect(Store, tensor=self.scratch, value=copy.values[site.acc], indices=place)
         self._finish(write, row)
         write.effect(Yield)
         body = write.close_region((row, column))
@@ -131,7 +131,7 @@ class _ThroughMemory(RowSplit):
         line = self.column_index.with_shape((site.acc.tile.shape[1],))
         place = write.place(write.tile_index(row, self.row_block), write.create(Arange, line))
         whole = self._in_rows(site.acc)
-        acc = write.create(Load, whole, tensor=self._scratch, indices=place)
+        acc = write.create(Load, whole, tensor=self.scratch, indices=place)
         acc.name = site.acc.name
 
         def adapt(op: Operation) -> Operation:
@@ -156,10 +156,10 @@ class _ThroughMemory(RowSplit):
 
     @override
     def _made(self, device: str) -> tuple[Parameter, ...]:
-        return (made_at_launch(self._scratch, "empty", device),)
+        return (made_at_launch(self.scratch, "empty", device),)
 
 
-class _InPhases(_ThroughMemory):
+class _InPhases(ThroughMemory):
     """All programs multiply, then all reduce."""
 
     covers_all_rows = True
@@ -172,7 +172,7 @@ class _InPhases(_ThroughMemory):
         write.insert(replace(self.site.grid, blocks=(self.row_block,), body=body))
 
 
-class _ByLast(_ThroughMemory):
+class _ByLast(ThroughMemory):
     """A grid over tiles; programs of a panel count themselves, and the last one reduces it."""
 
     def __init__(self, function: Function, site: RowProduct) -> None:

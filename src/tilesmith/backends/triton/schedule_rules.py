@@ -22,6 +22,7 @@ from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_see
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
 from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
 from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
+from tilesmith.backends.triton.heuristics.row_launches.forms import RowLaunchForms
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
@@ -201,7 +202,12 @@ def _plain_block(num_blocks: int, slab: int) -> int:
 
 
 class TritonRules(
-    ClusterOffers, RoleOffers, shared_sums.SharedSumForms, groups.SpreadForms, PairForms
+    ClusterOffers,
+    RoleOffers,
+    shared_sums.SharedSumForms,
+    groups.SpreadForms,
+    RowLaunchForms,
+    PairForms,
 ):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 

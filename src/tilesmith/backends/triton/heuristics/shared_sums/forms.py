@@ -15,6 +15,7 @@ from math import prod
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.heuristics.column_parts.seeds import beside_column_sums
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.measured.tiles import LEAST_WORK
 from tilesmith.backends.triton.heuristics.narrow_products.seeds import SUM_PARTS, has_few_tiles
@@ -45,10 +46,11 @@ class SharedSumForms(ScheduleRules):
         is_several = len(kernel.outline.grids) > 1 and not kernel.outline.has_barrier
         if not is_several or kernel.target.kind != "cuda":
             return forms
-        grids = each_grid(kernel)
+        grids = [grid for grid in each_grid(kernel) if grid.facts.matmuls]
         facts = [grid.facts.matmuls for grid in grids]
         are_products = all(len(found) == 1 and found[0].uses_tensor_cores for found in facts)
-        return [*forms, SUM_PARTS] if are_products and any(map(has_few_tiles, grids)) else forms
+        has_one = len(grids) > 1 and are_products and any(map(has_few_tiles, grids))
+        return [*forms, SUM_PARTS] if has_one else forms
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
@@ -63,21 +65,23 @@ def shared_sum_seeds(
     kernel: TargetedKernel, seeds: Sequence[SeveralGridsSeed]
 ) -> list[SeveralGridsSeed]:
     """Seeds of several loops, before them one with tiles for the sum that is shared."""
-    first = seeds[0]
-    parts = {i: seed for i, part in enumerate(first.parts) if (seed := _tiles(part)) is not None}
-    facts = kernel.facts.matmuls
-    if not parts or any(fact.itemsize != HALF for fact in facts):
+    first, facts = seeds[0], kernel.facts.matmuls
+    if not facts or any(fact.itemsize != HALF for fact in facts):
         return list(seeds)
-    for position, part in parts.items():
-        first = first.with_seed(position, part.seed)
-    if kernel.target.has_tensor_descriptors and all(multiply_adds(f) >= LEAST_WORK for f in facts):
+    is_alone = all(part.kernel.facts.matmuls for part in first.parts)
+    tiles = [_tiles(part, LEAST_TILES if is_alone else 1) for part in first.parts]
+    for position, part in enumerate(tiles):
+        first = first if part is None else first.with_seed(position, part.seed)
+    is_long = kernel.target.kind == "cuda" and all(multiply_adds(f) >= LEAST_WORK for f in facts)
+    if any(tiles) and is_long and kernel.target.has_tensor_descriptors:
         options = copied(kernel, lambda item: item.kind == "load" and bool(item.purpose.sides))
         first = replace(first, options=options)
-    return [first, *seeds]
+    first = first if is_alone or not is_long else beside_column_sums(first)
+    return list(seeds) if first is seeds[0] else [first, *seeds]
 
 
-def _tiles(part: GridSeed) -> GridSeed | None:
-    """The loop whose sums are shared, with its tile and its parts."""
+def _tiles(part: GridSeed, least: int) -> GridSeed | None:
+    """The loop whose sums are shared, with its tile, wide if there are enough, and its parts."""
     kernel, facts = part.kernel, part.kernel.facts.matmuls
     steps = facts[0].k.block if len(facts) == 1 else None
     outer = kernel.outline.outer_bounds.get(steps or "")
@@ -89,7 +93,7 @@ def _tiles(part: GridSeed) -> GridSeed | None:
     def count(columns: int) -> int:
         return prod(-(-side // size) for side, size in zip(sides, (ROWS, columns)))
 
-    columns = WIDE if count(WIDE) >= LEAST_TILES else NARROW
+    columns = WIDE if count(WIDE) >= least else NARROW
     programs = power_of_2_floor(max(1.0, kernel.target.num_sms / count(columns)))
     length = next_power_of_2(-(-kernel.extent(outer) // programs))
     blocks = {**sized((fact.m, ROWS), (fact.n, columns), (fact.k, DEPTH)), outer: length}
