@@ -31,6 +31,10 @@ LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
+    "tilesmith/backends/triton/early_starts",
+    "tilesmith/backends/triton/heuristics/column_parts",
+    "tilesmith/backends/triton/heuristics/row_launches",
+    "tilesmith/passes/row_launches",
     "tilesmith/cli/lost",
     "tilesmith/cli/recording",
     "tilesmith/diagnostics/files",

@@ -73,7 +73,7 @@ def by_rows_of_a_program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def test_what_depends_on_tiles_stays_in_one_launch() -> None:
     x, y = random(64, 32), random(32, 64)
-    assert FORM not in bind(by_rows_of_a_program, x, y).config_spec.others
-    assert FORM not in bind(matmul, x, y).config_spec.others
+    assert FORM not in bind(by_rows_of_a_program, x, y).config_spec.forms()
+    assert FORM not in bind(matmul, x, y).config_spec.forms()
     dynamic = helion.kernel(matmul_softmax.fn, static_shapes=False)
-    assert FORM not in bind(dynamic, x, y).config_spec.others
+    assert FORM not in bind(dynamic, x, y).config_spec.forms()

@@ -149,9 +149,8 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         options.update({name: value for name, value in chosen.items() if value})
     if program_ids.has_barriers(emitter.function):
         options[program_ids.COOPERATIVE] = True
-    return options | (
-        {"launch_pdl": True} if launches.begins_early(emitter.function, schedule.target) else {}
-    )
+    is_early = launches.begins_early(emitter.function, schedule.target)
+    return options | ({launches.OPTION: True} if is_early else {})
 
 
 def _fusion(

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
 from tilesmith.backends.triton.heuristics.alone_products.seeds import walked_product_seeds
+from tilesmith.backends.triton.heuristics.column_parts.seeds import beside_column_sums
 from tilesmith.backends.triton.heuristics.groups import seeds as groups
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
@@ -241,7 +242,8 @@ class TritonRules(
         if split:
             return "product, then its rows", split
         several = several_grids.several_grids_seeds(kernel, _seeds_of_one)
-        return "each loop", shared_sums.shared_sum_seeds(kernel, several)
+        several = shared_sums.shared_sum_seeds(kernel, several)
+        return "each loop", beside_column_sums(kernel, several)
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:

@@ -19,7 +19,7 @@ from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import bound_blocks, values_used_by, walk
 from tilesmith.ir.types import TensorType
-from tilesmith.passes.split_rows import ThroughMemory
+from tilesmith.passes.row_launches.memory import ThroughMemory
 
 
 def reduce_in_own_launch(function: Function) -> Function | None:
@@ -44,9 +44,9 @@ def reduce_in_own_launch(function: Function) -> Function | None:
     Blocks keep their slots; those of the product are the earlier launch's own.
     """
     site = find_row_product(function)
-    return (
-        None if site is None or not _may_part(function, site) else _Launches(function, site).run()
-    )
+    if site is None or not _may_part(function, site):
+        return None
+    return _Launches(function, site).run()
 
 
 def _may_part(function: Function, site: RowProduct) -> bool:

@@ -15,6 +15,8 @@ from tilesmith.ir.types import TensorType
 from tilesmith.targets import Target
 
 LEAST_CAPABILITY = 90
+OPTION = "launch_pdl"
+"""Of a launch that may begin before the end of the one before it."""
 WAIT, START = "tl.extra.cuda.gdc_wait()", "tl.extra.cuda.gdc_launch_dependents()"
 _STORE = re.compile(r"^ +(?:tl|\w+_desc\w*)\.store\(", re.MULTILINE)
 

@@ -1,10 +1,10 @@
-"""Rows of a product that a second launch reduces: which kernels have that form, and when by default.
+"""Rows of a product that a second launch reduces: which kernels have that form, and when.
 
 On an H200 the second launch and the product's way through memory took 1.9 us and 0.32 us for each
 MB, half a microsecond less when it begins early: 512x512x512 2.2, 1024x1024x1024 3.4 and
 2048x2048x2048 7.0 more than the product alone. Programs that wait for each other, and the counters
-that are cleared for them, took 3.0 to 5.1 in bf16 (layer norm, rms norm, log-sum-exp of 1024x1024x1024
-4.0, 3.0, 3.2), in fp32 2.5 to 63: there they cannot have the product's own tile.
+that are cleared for them, took 3.0 to 5.1 in bf16 (layer norm, rms norm, log-sum-exp of
+1024x1024x1024 4.0, 3.0, 3.2), in fp32 2.5 to 63: they cannot have the product's own tile.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from tilesmith.ir.traversal import walk_function
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
 TWO_LAUNCHES = "two_launches"
-LEAST_COLUMNS = 512
-"""Of a row: a usual tile of a product holds shorter ones whole."""
+LEAST_ROWS, LEAST_COLUMNS = 256, 512
+"""Fewer rows were not timed; a usual tile of a product holds shorter ones whole."""
+WHOLE_COLUMNS, WHOLE_ROWS = 512, 15
+"""Rows of 16-bit products that programs of 16 rows hold whole, and how many of them for each
+multiprocessor keep it busy: 2048x512x512 takes 11.6 us so, 12.1 in two launches."""
 MOST_BYTES, CACHE_SHARE = 6 << 20, 0.4
 """Of the product between both launches: of 16-bit numbers, and of the cache for those of words."""
 
@@ -42,8 +45,11 @@ class RowLaunchForms(ScheduleRules):
         rows, columns = (int(size) for size in made[0].tensor.shape)
         num_bytes = rows * columns * made[0].tensor.dtype.itemsize
         has_words = _itemsize(function.before) > 2
-        most = CACHE_SHARE * self.device().l2_bytes if has_words else MOST_BYTES
-        return self.target.kind == "cuda" and columns >= LEAST_COLUMNS and num_bytes <= most
+        is_whole = columns <= WHOLE_COLUMNS and rows >= WHOLE_ROWS * self.target.num_sms
+        is_small = rows < LEAST_ROWS or columns < LEAST_COLUMNS
+        if self.target.kind != "cuda" or is_small or (is_whole and not has_words):
+            return False
+        return num_bytes <= (CACHE_SHARE * self.device().l2_bytes if has_words else MOST_BYTES)
 
     @override
     def form_rank(self, name: str) -> int:

@@ -15,7 +15,6 @@ from math import prod
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.column_parts.seeds import beside_column_sums
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.measured.tiles import LEAST_WORK
 from tilesmith.backends.triton.heuristics.narrow_products.seeds import SUM_PARTS, has_few_tiles
@@ -47,10 +46,9 @@ class SharedSumForms(ScheduleRules):
         if not is_several or kernel.target.kind != "cuda":
             return forms
         grids = [grid for grid in each_grid(kernel) if grid.facts.matmuls]
-        facts = [grid.facts.matmuls for grid in grids]
-        are_products = all(len(found) == 1 and found[0].uses_tensor_cores for found in facts)
-        has_one = len(grids) > 1 and are_products and any(map(has_few_tiles, grids))
-        return [*forms, SUM_PARTS] if has_one else forms
+        facts = [fact for grid in grids for fact in grid.facts.matmuls]
+        are_products = len(facts) == len(grids) > 1 and all(f.uses_tensor_cores for f in facts)
+        return [*forms, SUM_PARTS] if are_products and any(map(has_few_tiles, grids)) else forms
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
@@ -66,22 +64,20 @@ def shared_sum_seeds(
 ) -> list[SeveralGridsSeed]:
     """Seeds of several loops, before them one with tiles for the sum that is shared."""
     first, facts = seeds[0], kernel.facts.matmuls
-    if not facts or any(fact.itemsize != HALF for fact in facts):
+    least = LEAST_TILES if all(part.kernel.facts.matmuls for part in first.parts) else 1
+    parts = {i: seed for i, part in enumerate(first.parts) if (seed := _tiles(part, least))}
+    if not parts or any(fact.itemsize != HALF for fact in facts):
         return list(seeds)
-    is_alone = all(part.kernel.facts.matmuls for part in first.parts)
-    tiles = [_tiles(part, LEAST_TILES if is_alone else 1) for part in first.parts]
-    for position, part in enumerate(tiles):
-        first = first if part is None else first.with_seed(position, part.seed)
-    is_long = kernel.target.kind == "cuda" and all(multiply_adds(f) >= LEAST_WORK for f in facts)
-    if any(tiles) and is_long and kernel.target.has_tensor_descriptors:
+    for position, part in parts.items():
+        first = first.with_seed(position, part.seed)
+    if kernel.target.has_tensor_descriptors and all(multiply_adds(f) >= LEAST_WORK for f in facts):
         options = copied(kernel, lambda item: item.kind == "load" and bool(item.purpose.sides))
         first = replace(first, options=options)
-    first = first if is_alone or not is_long else beside_column_sums(first)
-    return list(seeds) if first is seeds[0] else [first, *seeds]
+    return [first, *seeds]
 
 
 def _tiles(part: GridSeed, least: int) -> GridSeed | None:
-    """The loop whose sums are shared, with its tile, wide if there are enough, and its parts."""
+    """The loop whose sums are shared, with its tile and its parts."""
     kernel, facts = part.kernel, part.kernel.facts.matmuls
     steps = facts[0].k.block if len(facts) == 1 else None
     outer = kernel.outline.outer_bounds.get(steps or "")
