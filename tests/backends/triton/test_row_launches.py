@@ -23,6 +23,7 @@ from examples.matmul_row_reduction import (
     reference_softmax,
 )
 from tests.backends.triton.test_converted_ahead import bind, launched, random
+from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.schedule.config import Config
 
 FORM = "two_launches"
@@ -77,3 +78,48 @@ def test_what_depends_on_tiles_stays_in_one_launch() -> None:
     assert FORM not in bind(matmul, x, y).config_spec.forms()
     dynamic = helion.kernel(matmul_softmax.fn, static_shapes=False)
     assert FORM not in bind(dynamic, x, y).config_spec.forms()
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "form"),
+    [
+        ((512, 512, 512), torch.bfloat16, FORM),
+        ((256, 1024, 4096), torch.bfloat16, FORM),
+        ((2048, 512, 512), torch.bfloat16, None),
+        ((4096, 512, 512), torch.bfloat16, "exchange"),
+        ((4096, 512, 512), torch.float32, FORM),
+    ],
+    ids=str,
+)
+def test_a_product_in_the_cache_has_two_launches(
+    size: tuple[int, int, int], dtype: torch.dtype, form: str | None
+) -> None:
+    m, k, n = size
+    rows = [empty(n, dtype=dtype)] * 2
+    bound = bind(matmul_layernorm, empty(m, k, dtype=dtype), empty(k, n, dtype=dtype), *rows)
+    assert bound.config_spec.default_config().get("structure") == form
+
+
+def test_nothing_is_read_before_the_earlier_launch_has_ended() -> None:
+    x, y = empty(512, 512), empty(512, 512)
+    artifact = bind(matmul_softmax, x, y).to_artifact(Config(structure=FORM, block_sizes=[1, 16]))
+    (first,) = artifact.before
+    text = compile_artifact(artifact).assembly["ptx"]
+    assert artifact.options["launch_pdl"]
+    assert text.index("griddepcontrol.wait") < text.index("ld.global")
+    # The earlier kernel waits for nobody, and lets the next begin before its store.
+    assert "launch_pdl" not in first.options
+    earlier = compile_artifact(first).assembly["ptx"]
+    assert "griddepcontrol.wait" not in earlier
+    assert earlier.index("griddepcontrol.launch_dependents") < earlier.index("st.global")
+
+
+def test_older_devices_launch_one_after_the_other() -> None:
+    bound = bind(matmul_softmax, empty(512, 512), empty(512, 512), target="cuda:80")
+    artifact = bound.to_artifact(Config(structure=FORM, block_sizes=[1, 16]))
+    assert "launch_pdl" not in artifact.options
+    assert "gdc_" not in artifact.source
