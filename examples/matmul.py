@@ -62,19 +62,47 @@ def matmul_bwd(
     return grad_x, grad_y
 
 
-@helion.kernel(static_shapes=True, ignore_warnings=[helion.exc.TensorOperationInWrapper])
-def column_sums(x: torch.Tensor) -> torch.Tensor:
-    """Of a tall matrix: programs sum some rows each, and what they leave is added up."""
-    m, n = x.size()
+@helion.kernel(static_shapes=True)
+def addmm_bwd(
+    grad_out: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of both factors, and sums over some rows each of what a bias gets.
+
+    The third loop has no products: its programs fill what the others leave idle.
+    """
+    m, k = x.size()
+    n = y.size(1)
     wide = torch.promote_types(x.dtype, torch.float32)
+    grad_x = torch.empty([m, k], dtype=x.dtype, device=x.device)
+    grad_y = torch.empty([k, n], dtype=y.dtype, device=y.device)
     block_m = hl.register_block_size(m)
     parts = torch.empty([helion.cdiv(m, block_m), n], dtype=wide, device=x.device)
+    for tile_m, tile_k in hl.tile([m, k]):
+        acc = hl.zeros([tile_m, tile_k], dtype=wide)
+        for tile_n in hl.tile(n):
+            acc = torch.addmm(acc, grad_out[tile_m, tile_n], y[tile_k, tile_n].T)
+        grad_x[tile_m, tile_k] = acc
+    for tile_k, tile_n in hl.tile([k, n]):
+        acc = hl.zeros([tile_k, tile_n], dtype=wide)
+        for tile_m in hl.tile(m):
+            acc = torch.addmm(acc, x[tile_m, tile_k].T, grad_out[tile_m, tile_n])
+        grad_y[tile_k, tile_n] = acc
     for tile_m, tile_n in hl.tile([m, n], block_size=[block_m, None]):
         total = hl.zeros([tile_n], dtype=wide)
         for rows in hl.tile(tile_m.begin, tile_m.end):
-            total = total + x[rows, tile_n].to(wide).sum(0)
+            total = total + grad_out[rows, tile_n].to(wide).sum(0)
         parts[tile_m.id, tile_n] = total
-    return parts.sum(0).to(x.dtype)
+    return grad_x, grad_y, parts
+
+
+@helion.kernel(static_shapes=True)
+def added_rows(parts: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The sum of a few rows."""
+    n = parts.size(1)
+    out = torch.empty([n], dtype=dtype, device=parts.device)
+    for tile_n in hl.tile(n):
+        out[tile_n] = parts[:, tile_n].sum(0)
+    return out
 
 
 class MatMul(torch.autograd.Function):
@@ -113,12 +141,14 @@ class AddMM(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Gradients of the bias (summed over the rows it was used for) and of both factors."""
-        grad_x, grad_y = matmul_bwd(grad_out, *ctx.saved_tensors)
         if ctx.bias_size == grad_out.shape[1:]:
-            grad_bias = column_sums(grad_out) * ctx.beta
+            grad_x, grad_y, parts = addmm_bwd(grad_out, *ctx.saved_tensors)
+            grad_bias = added_rows(parts, grad_out.dtype)
         else:
-            grad_bias = (grad_out * ctx.beta).sum_to_size(ctx.bias_size)
-        return grad_bias, grad_x * ctx.alpha, grad_y * ctx.alpha, None, None
+            grad_x, grad_y = matmul_bwd(grad_out, *ctx.saved_tensors)
+            grad_bias = grad_out.sum_to_size(ctx.bias_size)
+        grads = (grad_bias, ctx.beta), (grad_x, ctx.alpha), (grad_y, ctx.alpha)
+        return *(grad if scale == 1 else grad * scale for grad, scale in grads), None, None
 
 
 def reference(

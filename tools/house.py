@@ -33,6 +33,10 @@ UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/loop_ends",
     "tilesmith/backends/triton/narrow_floats",
+    "tilesmith/backends/triton/early_starts",
+    "tilesmith/backends/triton/heuristics/column_parts",
+    "tilesmith/backends/triton/heuristics/row_launches",
+    "tilesmith/passes/row_launches",
     "tilesmith/cli/lost",
     "tilesmith/cli/recording",
     "tilesmith/diagnostics/files",

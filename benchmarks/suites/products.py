@@ -116,7 +116,8 @@ def addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def addmm_bwd(grad_out: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Three:
     """Gradients of both factors and of the bias, as our autograd function has them."""
-    return *matmul.matmul_bwd(grad_out, x, y), matmul.column_sums(grad_out)
+    grad_x, grad_y, parts = matmul.addmm_bwd(grad_out, x, y)
+    return grad_x, grad_y, matmul.added_rows(parts, grad_out.dtype)
 
 
 def eager_addmm_bwd(grad_out: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Three:

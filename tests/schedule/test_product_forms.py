@@ -10,6 +10,7 @@ import pytest
 from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.specs import config_spec, form_spec
+from tilesmith.backends.triton.heuristics.row_launches.forms import TWO_LAUNCHES
 from tilesmith.backends.triton.heuristics.shared_rows.parts import (
     EXCHANGE,
     LAST_REDUCES,
@@ -65,7 +66,9 @@ def test_tiles_that_are_kept_fill_the_device(size, tile):
     config = spec.others[EXCHANGE].default_config()
     assert config.block_sizes == tile
     assert config.indexing[:2] == ["tensor_descriptor"] * 2
-    assert spec.default_config() == config.updated(structure=EXCHANGE)
+    in_cache = 4 * size[0] * size[2] <= 6 << 20
+    wanted = TWO_LAUNCHES if in_cache else EXCHANGE
+    assert spec.default_config() == spec.others[wanted].default_config().updated(structure=wanted)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +81,11 @@ def test_tiles_that_are_kept_fill_the_device(size, tile):
     ids=str,
 )
 def test_words_that_are_kept_have_tiles_of_their_own(size, tile):
-    first = sized_product(*size, dtype="f32").default_config()
-    assert (first["structure"], first.block_sizes) == (EXCHANGE, tile)
+    spec = sized_product(*size, dtype="f32")
+    first = spec.others[EXCHANGE].default_config()
+    assert first.block_sizes == tile
+    in_cache = 4 * size[0] * size[2] <= 20 << 20
+    assert spec.default_config()["structure"] == (TWO_LAUNCHES if in_cache else EXCHANGE)
     # Triton 3.7 spills all registers of such products if their operands come by descriptors.
     assert set(first.indexing) == {"pointer"}
 
@@ -125,7 +131,8 @@ def test_nobody_is_made_to_have_a_lot_of_memory():
     assert fitting.default_config().get("structure") == LAST_REDUCES
     large = row_product(4096, m=1 << 20, dtype="f32")
     assert large.default_config().get("structure") is None
-    assert {config.get("structure") for config in large.seed_configs()} == {None, *PRODUCT_FORMS}
+    every = {None, *PRODUCT_FORMS, TWO_LAUNCHES}
+    assert {config.get("structure") for config in large.seed_configs()} == every
 
 
 def test_products_of_words_are_split_too():
@@ -185,11 +192,11 @@ def test_cpus_take_the_tiles_that_they_know():
 
 def test_searches_see_all_structures():
     spec = row_product()
-    every = {None, *PRODUCT_FORMS}
+    every = {None, *PRODUCT_FORMS, TWO_LAUNCHES}
     assert {config.get("structure") for config in spec.seed_configs()} == every
     ranked = spec.ranked_configs(8)
     assert ranked[0].config == spec.default_config()
-    assert {item.config.get("structure") for item in ranked[:4]} == every
+    assert {item.config.get("structure") for item in ranked[:5]} == every
     rng = Random(0)
     drawn = [spec.random_config(rng) for _ in range(60)]
     assert {config.get("structure") for config in drawn} == every
@@ -302,8 +309,8 @@ def test_no_structure_specialises_warps_against_the_settings(is_allowed):
     for name, other in spec.others.items():
         rng = Random(0)
         drawn = [other.random_config(rng).get("range_warp_specializes") for _ in range(60)]
-        # Those of programs that wait never are.
-        is_expected = is_allowed and name != EXCHANGE
+        # Those of programs that wait never are, nor rows without a product.
+        is_expected = is_allowed and name not in (EXCHANGE, TWO_LAUNCHES)
         assert any(True in (choices or []) for choices in drawn) is is_expected
 
 

@@ -21,7 +21,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import numpy as np
 import torch
 import triton.language as tl
-from triton.language.extra import libdevice
+from triton.language.extra import cuda, libdevice
 from triton.runtime.interpreter import TensorHandle
 
 NUM_SMS = 3
@@ -60,6 +60,8 @@ def _patch() -> None:
     }  # fmt: skip
     for name, function in renamed.items():
         setattr(libdevice, name, _lane_by_lane(function))
+    # Launches run one after the other here.
+    cuda.gdc_wait = cuda.gdc_launch_dependents = lambda: None
     properties = SimpleNamespace(multi_processor_count=NUM_SMS)
     torch.cuda.get_device_properties = lambda device: properties
 

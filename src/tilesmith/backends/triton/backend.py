@@ -19,6 +19,7 @@ from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.counted_loops.counting import count_turns
 from tilesmith.backends.triton.early_loads.order import begin_loads_early
+from tilesmith.backends.triton.early_starts import launches
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
@@ -92,6 +93,8 @@ def emit(
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = version
     with emitter.writer.indented():
+        if launches.begins_early(function, schedule.target):
+            emitter.writer.line(launches.WAIT)
         program_ids.emit_body(emitter)
     artifact = _artifact(emitter.spelling, emitter.spelling.needs, _options(emitter))
     return replace(artifact, source=_decorate(_source(artifact, emitter), artifact, schedule))
@@ -148,7 +151,8 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         options.update({name: value for name, value in chosen.items() if value})
     if program_ids.has_barriers(emitter.function):
         options[program_ids.COOPERATIVE] = True
-    return options
+    is_early = launches.begins_early(emitter.function, schedule.target)
+    return options | ({launches.OPTION: True} if is_early else {})
 
 
 def _fusion(
@@ -211,7 +215,8 @@ def _source(artifact: Artifact, emitter: Emitter) -> str:
         *(f"{name}: tl.constexpr" for name in needs.constexprs),
     ]
     writer.statement(f"def {artifact.name}", device_parameters, tail=":")
-    return f"{writer.text()}{emitter.writer.text()}\n\n{_launch_text(artifact)}"
+    body = launches.let_next_begin(emitter.writer.text(), emitter.function, artifact.target)
+    return f"{writer.text()}{body}\n\n{_launch_text(artifact)}"
 
 
 def _decorate(text: str, artifact: Artifact, schedule: Schedule) -> str:

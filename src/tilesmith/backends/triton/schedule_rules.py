@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
 from tilesmith.backends.triton.heuristics.alone_products.seeds import walked_product_seeds
+from tilesmith.backends.triton.heuristics.column_parts.seeds import beside_column_sums
 from tilesmith.backends.triton.heuristics.groups import seeds as groups
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
@@ -22,6 +23,7 @@ from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_see
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
 from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
 from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
+from tilesmith.backends.triton.heuristics.row_launches.forms import RowLaunchForms
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
@@ -201,7 +203,12 @@ def _plain_block(num_blocks: int, slab: int) -> int:
 
 
 class TritonRules(
-    ClusterOffers, RoleOffers, shared_sums.SharedSumForms, groups.SpreadForms, PairForms
+    ClusterOffers,
+    RoleOffers,
+    shared_sums.SharedSumForms,
+    groups.SpreadForms,
+    RowLaunchForms,
+    PairForms,
 ):
     """Sides of tiles are powers of two; those of products are 16 or more."""
 
@@ -235,7 +242,8 @@ class TritonRules(
         if split:
             return "product, then its rows", split
         several = several_grids.several_grids_seeds(kernel, _seeds_of_one)
-        return "each loop", shared_sums.shared_sum_seeds(kernel, several)
+        several = shared_sums.shared_sum_seeds(kernel, several)
+        return "each loop", beside_column_sums(kernel, several)
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:

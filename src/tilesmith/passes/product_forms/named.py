@@ -10,6 +10,7 @@ from tilesmith.passes.converted_operands.ahead import convert_ahead
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.product_forms.bits import convert_halves_by_bits
 from tilesmith.passes.product_forms.halves import multiply_halves
+from tilesmith.passes.row_launches.launches import reduce_in_own_launch
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.passes.spread_loops.spread import spread_loops
 from tilesmith.passes.summed_parts.split import sum_in_parts
@@ -34,6 +35,7 @@ _OF_PRODUCTS: dict[str, Pass] = {
     "pair_parts": _then_sum(_multiply_pairs),
     "spread_loops": spread_loops,
     "sum_parts": sum_in_parts,
+    "two_launches": reduce_in_own_launch,
 }
 
 

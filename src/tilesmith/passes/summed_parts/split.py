@@ -24,7 +24,7 @@ from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import TensorType, Value, scalar
 from tilesmith.passes.row_split import CopiedOps, made_at_launch
 
-MOST_PARTS, MOST_OF_SEVERAL = 32, 8
+MOST_PARTS, MOST_OF_SEVERAL = 32, 16
 """That one program adds up, and that memory is taken for: of a loop alone, of one of several."""
 
 

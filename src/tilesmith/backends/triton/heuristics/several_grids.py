@@ -113,7 +113,7 @@ def several_grids_seeds(kernel: TargetedKernel, heuristic: Heuristic) -> list[Se
     others = [
         first.with_seed(i, seed) for i, seeds in enumerate(answers) for seed in seeds[bool(not i) :]
     ]
-    are_alone = all(len(grid.facts.matmuls) == 1 for grid in grids)
+    are_alone = {len(grid.facts.matmuls) for grid in grids} - {0} == {1}
     return [*_with_copies(kernel, [first] if are_alone else []), first, *others]
 
 

@@ -45,9 +45,9 @@ class SharedSumForms(ScheduleRules):
         is_several = len(kernel.outline.grids) > 1 and not kernel.outline.has_barrier
         if not is_several or kernel.target.kind != "cuda":
             return forms
-        grids = each_grid(kernel)
-        facts = [grid.facts.matmuls for grid in grids]
-        are_products = all(len(found) == 1 and found[0].uses_tensor_cores for found in facts)
+        grids = [grid for grid in each_grid(kernel) if grid.facts.matmuls]
+        facts = [fact for grid in grids for fact in grid.facts.matmuls]
+        are_products = len(facts) == len(grids) > 1 and all(f.uses_tensor_cores for f in facts)
         return [*forms, SUM_PARTS] if are_products and any(map(has_few_tiles, grids)) else forms
 
     @override
@@ -63,9 +63,9 @@ def shared_sum_seeds(
     kernel: TargetedKernel, seeds: Sequence[SeveralGridsSeed]
 ) -> list[SeveralGridsSeed]:
     """Seeds of several loops, before them one with tiles for the sum that is shared."""
-    first = seeds[0]
-    parts = {i: seed for i, part in enumerate(first.parts) if (seed := _tiles(part)) is not None}
-    facts = kernel.facts.matmuls
+    first, facts = seeds[0], kernel.facts.matmuls
+    least = LEAST_TILES if all(part.kernel.facts.matmuls for part in first.parts) else 1
+    parts = {i: seed for i, part in enumerate(first.parts) if (seed := _tiles(part, least))}
     if not parts or any(fact.itemsize != HALF for fact in facts):
         return list(seeds)
     for position, part in parts.items():
@@ -76,7 +76,7 @@ def shared_sum_seeds(
     return [first, *seeds]
 
 
-def _tiles(part: GridSeed) -> GridSeed | None:
+def _tiles(part: GridSeed, least: int) -> GridSeed | None:
     """The loop whose sums are shared, with its tile and its parts."""
     kernel, facts = part.kernel, part.kernel.facts.matmuls
     steps = facts[0].k.block if len(facts) == 1 else None
@@ -89,7 +89,7 @@ def _tiles(part: GridSeed) -> GridSeed | None:
     def count(columns: int) -> int:
         return prod(-(-side // size) for side, size in zip(sides, (ROWS, columns)))
 
-    columns = WIDE if count(WIDE) >= LEAST_TILES else NARROW
+    columns = WIDE if count(WIDE) >= least else NARROW
     programs = power_of_2_floor(max(1.0, kernel.target.num_sms / count(columns)))
     length = next_power_of_2(-(-kernel.extent(outer) // programs))
     blocks = {**sized((fact.m, ROWS), (fact.n, columns), (fact.k, DEPTH)), outer: length}

@@ -1,0 +1,1 @@
+"""Launches that begin while the one before them ends."""

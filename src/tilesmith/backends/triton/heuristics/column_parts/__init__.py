@@ -1,0 +1,1 @@
+"""Sums of columns beside products, in one launch."""

@@ -1,0 +1,1 @@
+"""Products whose rows are reduced by a second launch."""
