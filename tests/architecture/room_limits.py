@@ -18,6 +18,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton": (33, 7_250),
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
+    "tilesmith/backends/triton/joined_walks": (3, 348),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
     "tilesmith/backends/triton/heuristics/measured": (3, 545),
     "tilesmith/backends/triton/heuristics/narrow_products": (2, 179),
@@ -129,6 +130,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime/launchers/turns": (2, 146),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/schedule/given": (2, 70),
+    "tilesmith/schedule/model/ends": (2, 46),
     "tilesmith/store": (7, 1_100),
     "tilesmith/team": (4, 546),
     "tilesmith/tune": (28, 5_450),
@@ -138,13 +140,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 112_860,
-    "files in src": 741,
+    "lines in src": 113_256,
+    "files in src": 746,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 130,
+    "modules with one importer": 133,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -10,6 +10,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
+from tilesmith.backends.triton.joined_walks import pairs
 from tilesmith.numerics.compare import check_against
 
 
@@ -89,13 +90,19 @@ def test_log_sums_take_one_walk(run: Any, length: int, rows: int) -> None:
     check_against(found, torch.logsumexp(x.double(), -1), reduction_length=length)
 
 
-def test_eight_halves_share_a_maximum(run: Any) -> None:
-    x = (torch.randn(3, 520) * 10).to(torch.bfloat16)
+def test_rows_of_halves_keep_their_walks() -> None:
+    x = torch.randn(3, 520).to(torch.bfloat16)
+    assert num_loops(artifact_of(log_sums, x, chunk=256)) == 2
+
+
+def test_eight_halves_would_share_a_maximum(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "LEAST_BYTES", 2)
+    x = (torch.randn(3, 528) * 10).to(torch.bfloat16)
     artifact = artifact_of(log_sums, x, chunk=256)
     assert num_loops(artifact) == 1
     assert "[32, 8]" in artifact.source
     found = result_of(run, artifact, x=x, out=torch.full([3], -7.0))
-    check_against(found, torch.logsumexp(x.double(), -1), reduction_length=520)
+    check_against(found, torch.logsumexp(x.double(), -1), reduction_length=528)
 
 
 def test_a_maximum_that_grows_in_every_turn_keeps_all_terms(run: Any) -> None:

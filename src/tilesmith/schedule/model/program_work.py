@@ -224,8 +224,7 @@ class WorkModel:
         length = self._lengths[id(axis.index)].count
         if isinstance(outer, str):
             length = sizes.symbols.get(outer, length)
-        if length is None:
-            length = length_under(self._outline, axis, sizes.symbols)
+        length = length_under(self._outline, axis, sizes.symbols) if length is None else length
         step = sizes.symbols.get(axis.block, 1) if axis.block else 1
         return max(1, -(-(UNKNOWN_EXTENT if length is None else length) // step))
 

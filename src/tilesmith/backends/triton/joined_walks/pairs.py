@@ -25,6 +25,8 @@ from tilesmith.schedule.schedule import Schedule
 
 LOADED_BYTES = 16
 """That a thread loads at once: neighbours in these share a maximum."""
+LEAST_BYTES = 4
+"""Of an element. Rows of halves were not timed: they are short of instructions, not of bytes."""
 _POWERS = ("exp", "exp2")
 Definitions = dict[Value, Operation]
 
@@ -94,7 +96,10 @@ def _is_same_scalar(known: Definitions, one: Value, other: Value) -> bool:
 def _find_group(loop: Loop, schedule: Schedule) -> int:
     """How many neighbours a thread has: chunks are long, and rows begin where loads may; else 0."""
     loads = [op for op in loop.body.ops if isinstance(op, Load) and op.result.tile.rank]
-    group = LOADED_BYTES // max((op.result.tile.dtype.itemsize for op in loads), default=8)
+    sizes = [op.result.tile.dtype.itemsize for op in loads]
+    if not loads or min(sizes) < LEAST_BYTES:
+        return 0
+    group = LOADED_BYTES // max(sizes)
     threads = schedule.num_warps * schedule.target.warp_size
     lanes = [prod(schedule.physical_shape(value.tile.shape)) for value in loop.init]
     are_long = all(n >= group * threads for n in lanes)

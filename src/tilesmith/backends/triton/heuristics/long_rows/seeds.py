@@ -12,9 +12,8 @@ from tilesmith.schedule.rules import TargetedKernel
 PER_THREAD, WARPS = 8, 8
 """Elements of each tensor, and warps.
 
-Divergence of two softmaxes, 2048x128256, fp32, ms by chunk and warps: 4096, 16 1.296; 2048, 8 1.213;
-2048, 16 1.318; 4096, 8 1.377; 8192, 32 1.302 (16 elements were slower before, too, and spilled).
-"""
+Divergence of two softmaxes, 2048x128256, fp32, ms by chunk and warps: 4096, 16 1.296; 2048, 8
+1.213; 2048, 16 1.318; 4096, 8 1.377; 8192, 32 1.302. Longer chunks spill."""
 
 
 def several_row_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
