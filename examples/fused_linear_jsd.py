@@ -17,11 +17,15 @@ from tilesmith.numerics.compare import check_against
 def divergence(log_q: torch.Tensor, log_p: torch.Tensor, beta: float) -> torch.Tensor:
     """Terms of `beta * KL(p, m) + (1 - beta) * KL(q, m)`, `m` being the mixture."""
     apart = log_p - log_q
-    share = torch.where(apart > 0, 1 - beta, beta)
-    below = torch.log1p(share * torch.expm1(-torch.abs(apart)))
-    p_over_m = torch.where(apart > 0, -below, apart - below)
-    of_q = (1 - beta) * torch.exp(log_q) * (p_over_m - apart)
-    return beta * torch.exp(log_p) * p_over_m + of_q
+    is_more = apart > 0
+    shrink = torch.expm1(-torch.abs(apart))
+    below = torch.log1p(torch.where(is_more, 1 - beta, beta) * shrink)
+    p_over_m = torch.where(is_more, -below, apart - below)
+    # The smaller of both probabilities is a share of the larger: one exponential does.
+    larger = torch.exp(torch.maximum(log_q, log_p))
+    smaller = larger + larger * shrink
+    q, p = torch.where(is_more, smaller, larger), torch.where(is_more, larger, smaller)
+    return beta * p * p_over_m + (1 - beta) * q * (p_over_m - apart)
 
 
 @helion.kernel

@@ -92,6 +92,8 @@ NEW_ROOMS = (
     "tilesmith/numerics/parts",
     "tilesmith/passes/rejoined_indices",
     "tilesmith/backends/triton/kept_lanes",
+    "tilesmith/backends/triton/joined_walks",
+    "tilesmith/schedule/model/ends",
     "tilesmith/backends/triton/heuristics/alone_products",
     "tilesmith/backends/triton/heuristics/few_walkers",
     "tilesmith/bench/scoreboard",

@@ -22,6 +22,7 @@ from tilesmith.backends.triton.early_loads.order import begin_loads_early
 from tilesmith.backends.triton.early_starts import launches
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.joined_walks.online import join_walks
 from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
 from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
 from tilesmith.backends.triton.ops import (
@@ -124,11 +125,12 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Counters, turned products, sums by lanes, loads in order; for warps with roles, maxima."""
+    """Walks, counters, turned products, lanes, loads in order; for warps with roles, maxima."""
     function = use_tails(function)
     if schedule.form in ROLES:
         return take_factors_out_of_maxima(function)
-    function = keep_lanes(turn_products(count_turns(function, schedule), schedule), schedule)
+    function = count_turns(join_walks(function, schedule), schedule)
+    function = keep_lanes(turn_products(function, schedule), schedule)
     return program_ids.add_counter(begin_loads_early(function, schedule))
 
 

@@ -24,7 +24,8 @@ from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, counted_loops
 from tilesmith.schedule.facts.work import is_arithmetic
-from tilesmith.schedule.space.sizes import TileSizes
+from tilesmith.schedule.model.ends.lengths import length_under
+from tilesmith.schedule.space.sizes import UNKNOWN_EXTENT, TileSizes
 
 
 @dataclass(frozen=True)
@@ -96,8 +97,6 @@ class Products:
         return chain
 
 
-UNKNOWN_EXTENT = 4096
-"""How far a loop is taken to range whose bounds are only known at run time."""
 Path = tuple[Loop, ...]
 
 
@@ -225,6 +224,7 @@ class WorkModel:
         length = self._lengths[id(axis.index)].count
         if isinstance(outer, str):
             length = sizes.symbols.get(outer, length)
+        length = length_under(self._outline, axis, sizes.symbols) if length is None else length
         step = sizes.symbols.get(axis.block, 1) if axis.block else 1
         return max(1, -(-(UNKNOWN_EXTENT if length is None else length) // step))
 

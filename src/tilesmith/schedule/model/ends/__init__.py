@@ -1,0 +1,1 @@
+"""How long loops are whose bounds follow from the sizes of blocks."""
