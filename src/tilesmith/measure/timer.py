@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tilesmith.measure.disturbance import Meter, is_disturbed
+from tilesmith.measure.rounds.enough import are_sure
 from tilesmith.measure.statistics import Summary, summarize
 
 Work = Callable[[], Any]
@@ -55,7 +56,7 @@ class Conditions:
     time_limit_s: float = inf
     """Rounds that would end later than this are left out, all but the first."""
     precision: float = 0.0
-    """On a device: rounds end when the medians of all are so sure, as a share at one sigma."""
+    """Rounds end when the medians of all are so sure, as a share at one sigma."""
     meter: Meter | None = None
     """On the host: what tells of each sample whether it was disturbed."""
     spare_s: float = 0.0
@@ -219,7 +220,8 @@ def _time_on_host(
         number += 1
         if number == repeats:
             limit.shorten(conditions.spare_s if meter else 0.0)
-        if limit.is_near():
+        is_sure = num_quiet == number and are_sure(samples, conditions.precision)
+        if limit.is_near() or is_sure:
             break
     return {name: Timing(tuple(samples[name]), tuple(disturbed[name])) for name in works}
 

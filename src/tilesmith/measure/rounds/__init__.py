@@ -1,0 +1,1 @@
+"""How many rounds of timing are enough."""
