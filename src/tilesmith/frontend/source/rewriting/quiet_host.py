@@ -212,7 +212,7 @@ class _Remover(ast.NodeTransformer):
 
 
 _LEAVING = frozenset({
-    "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty",
+    "broadcast_tensors", "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty",
     "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones", "ones_like",
     "promote_types", "register_block_size", "reshape", "size", "specialize", "stride", "view",
     "zeros", "zeros_like",
