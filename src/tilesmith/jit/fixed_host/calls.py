@@ -24,6 +24,14 @@ Guards = Sequence[tuple[Any, ...]]
 Call = Callable[..., Any]
 
 
+class _StaleError(Exception):
+    """Something else than a form has changed: host code runs as it was written."""
+
+
+def _refuse(*values: Any) -> NoReturn:
+    raise _StaleError
+
+
 class _Reached(BaseException):
     """Ends a run of host code at its launch point."""
 
@@ -53,7 +61,10 @@ class FixedCalls:
             return self.plain(*args)
 
         def call(*args: Any) -> Any:
-            return run(launch, *args)
+            try:
+                return run(launch, *args)
+            except _StaleError:
+                return self.plain(*args)
 
         run = begin
         return call
@@ -67,7 +78,7 @@ class FixedCalls:
 
         def fold(source: Any) -> bool:
             folder = HostFolder(source, dict(zip(parameter_names(source.tree), args)))
-            folder.fold(skips_views=lambda: not self._open_guards(folder))
+            folder.fold()
             found.append(folder)
             return True
 
@@ -77,7 +88,7 @@ class FixedCalls:
                     return None
                 code = self.split.changed_host_code(fold)
             return None if code is None else self._made(code, found[0])
-        except (NotFixedError, ValueError, RuntimeError):
+        except Exception:  # whatever expressions raise: the call itself will raise it
             return None
 
     def _made(self, code: Any, folder: HostFolder) -> tuple[Call, Launcher]:
@@ -87,7 +98,7 @@ class FixedCalls:
         open_guards = self._open_guards(folder)
         if open_guards:
             given = (self.split.captured, open_guards, self.constants)
-            launch = compile_choice(*given, self.launcher, self.launch)
+            launch = compile_choice(*given, self.launcher, _refuse)
         for name, value in (*folder.constants.items(), ("device", self.launch.device)):  # type: ignore[attr-defined]
             setattr(launch, name, value)
         return host, launch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -24,11 +24,11 @@ FIXED_TYPES = (type(None), bool, str, torch.dtype, torch.Tensor, torch.nn.Parame
 _ATTRIBUTES = frozenset({"device", "dtype", "itemsize", "ndim", "shape"})
 _METHODS = frozenset({"dim", "element_size", "is_contiguous", "numel", "size", "stride"})
 _FUNCTIONS = frozenset({"cdiv", "next_power_of_2", "promote_types", "register_block_size",
-                        "specialize"})  # fmt: skip
+                        "specialize", "sqrt"})  # fmt: skip
 _PLAIN = frozenset({"float", "int", "len", "max", "min"})
 _MAKING = frozenset({"empty", "full", "ones", "zeros"})
 _LIKE = frozenset({"empty_like", "full_like", "ones_like", "zeros_like"})
-_VIEWS = frozenset({"contiguous", "reshape", "view"})
+_VIEWS = frozenset({"contiguous", "reshape", "transpose", "view"})
 _MODULES = frozenset({"torch", "tilesmith", "math"})
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Tuple, ast.Subscript,
                ast.Slice)  # fmt: skip
@@ -48,6 +48,8 @@ class HostFolder(ast.NodeTransformer):
         self._local = {*parameter_names(source.tree), *source.names_before.bound}
         self.known = {n: x for n, x in arguments.items() if type(x) in FIXED_TYPES}
         """Values by name, and examples of tensors whose form is fixed."""
+        bound = source.names_before.bound
+        self._numbers = {name: x for name, x in arguments.items() if name not in bound}
         self.constants: dict[str, Any] = {}
         """By the attributes of the launch that hold them."""
         self._same: dict[str, str] = {}
@@ -56,11 +58,10 @@ class HostFolder(ast.NodeTransformer):
         self._values: dict[ast.expr, Any] = {}
         """Of expressions: a block size is registered once."""
 
-    def fold(self, *, skips_views: Callable[[], bool]) -> None:
+    def fold(self) -> None:
         """Change the source; NotFixedError where something is left that may do anything."""
         before = [self._folded(statement) for statement in self._source.before]
-        if skips_views():
-            _skip_views(before, self._unread_views(before))
+        _skip_views(before, self._unread_views(before))
         self._source.tree.body[: self._source.num_before] = before
 
     def _unread_views(self, before: list[ast.stmt]) -> dict[str, str]:
@@ -87,6 +88,9 @@ class HostFolder(ast.NodeTransformer):
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> ast.stmt:
         names = _names_in(target)
+        if isinstance(target, ast.Name) and self._is_open_number(value):
+            self.known.pop(target.id, None)
+            return ast.Assign([target], self.visit(value))
         if isinstance(target, ast.Name):
             found = [self._found(value)]
             made = self.visit(value)
@@ -109,6 +113,17 @@ class HostFolder(ast.NodeTransformer):
                 self._same[name] = same
         return ast.Assign([target], made)
 
+    def _is_open_number(self, node: ast.AST) -> bool:
+        """Whether it is computed from numbers of which one may change from call to call."""
+        if self._is_fixed(node):
+            return False
+        if isinstance(node, ast.Name):
+            given = self._numbers if node.id in self._local else self._scope
+            return type(given.get(node.id)) in (int, float)
+        inner = [item for item in ast.iter_child_nodes(node) if isinstance(item, ast.expr)]
+        is_operation = isinstance(node, (ast.BinOp, ast.UnaryOp))
+        return is_operation and all(self._is_fixed(x) or self._is_open_number(x) for x in inner)
+
     def _is_broadcast(self, value: ast.expr) -> bool:
         """Whether tensors of one shape are made alike, and nobody sees which object they are."""
         if not isinstance(value, ast.Call) or called_name(value) != "broadcast_tensors":
@@ -128,16 +143,17 @@ class HostFolder(ast.NodeTransformer):
         if example is None:
             raise NotFixedError
         base = self._viewed(value)
-        is_same = base is not None and self.known[base].data_ptr() == example.data_ptr()
-        return example, (base if base and is_same else "")
+        viewed = self.known.get(base or "")
+        is_view = isinstance(viewed, torch.Tensor) and viewed.data_ptr() == example.data_ptr()
+        return example, (base if base and is_view else "")
 
     def _viewed(self, value: ast.expr) -> str | None:
         if not isinstance(value, ast.Call) or called_name(value) not in _VIEWS:
             return None
-        function = value.func
-        owner = function.value if isinstance(function, ast.Attribute) else None
-        is_known = isinstance(owner, ast.Name) and owner.id in self.known
-        return owner.id if is_known and isinstance(owner, ast.Name) else None
+        owner: ast.expr = value
+        while isinstance(owner, (ast.Call, ast.Attribute)):
+            owner = owner.func if isinstance(owner, ast.Call) else owner.value
+        return owner.id if isinstance(owner, ast.Name) and owner.id in self.known else None
 
     @override
     def visit(self, node: ast.AST) -> Any:
