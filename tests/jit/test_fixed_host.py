@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,7 +44,7 @@ def partial_sums(x: torch.Tensor, with_max: bool = False) -> tuple[torch.Tensor,
 
 
 @pytest.fixture
-def folded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def folded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of kernels whose host code was worked out."""
     names: list[str] = []
     fold = HostFolder.fold
@@ -54,7 +54,7 @@ def folded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         names.append(self._source.name)
 
     monkeypatch.setattr(HostFolder, "fold", noted)
-    yield names
+    return names
 
 
 def test_results_are_those_of_every_form_in_turn(folded: list[str]) -> None:

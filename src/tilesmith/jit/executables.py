@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 import tilesmith.exc as errors
-from tilesmith.backends.cpu.backend import CPU_BACKEND
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
@@ -33,7 +32,7 @@ from tilesmith.frontend.tracing.host_run import (
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.compiled_kernel import CompiledKernel
-from tilesmith.jit.fixed_host.calls import FixedCalls
+from tilesmith.jit.fixed_host.calls import recognised_call
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
 from tilesmith.schedule.config import Config
@@ -246,16 +245,10 @@ class Executables:
             recover,
         )
         executable.launch.device = self._device  # type: ignore[attr-defined]
-        executable.recognised = self._recognised(executable, variant, launcher)
-
-    def _recognised(self, executable: Executable, variant: Variant, launcher: Launcher) -> Any:
-        definition, trace = self._definition, variant.trace
-        is_native = executable.runner.backend is CPU_BACKEND
-        if not (is_native and definition.settings.static_shapes and definition.is_read_once):
-            return executable.call
         make_session = partial(self._make_session, executable.config, executable.blocks)
-        newest = (executable.launch, launcher, trace.guards, trace.constants)
-        return FixedCalls(definition.split, executable.call, *newest, make_session).call()
+        executable.recognised = recognised_call(
+            self._definition, executable, launcher, variant, make_session
+        )
 
     def _whole_config(self) -> Config:
         function = self._specialization.default.function

@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 from tilesmith.measure.disturbance import Meter, is_disturbed
-from tilesmith.measure.rounds.enough import are_sure
 from tilesmith.measure.statistics import Summary, summarize
 
 Work = Callable[[], Any]
 _MIN_FLUSH_BYTES = 256 * 1024 * 1024
 _FLUSH_OVER_L2 = 2
-ROUNDS_BETWEEN_LOOKS = 19
+ROUNDS_BETWEEN_LOOKS, HOST_ROUNDS = 19, 7
 METERED_TRIES, MAX_TRIES_MS = 5, 100.0
 """Calls of which the fastest tells how many make a sample, where others may have the cores."""
 
@@ -220,7 +219,9 @@ def _time_on_host(
         number += 1
         if number == repeats:
             limit.shorten(conditions.spare_s if meter else 0.0)
-        is_sure = num_quiet == number and are_sure(samples, conditions.precision)
+        is_sure = num_quiet == number >= HOST_ROUNDS and conditions.precision > 0.0
+        found = map(summarize, samples.values()) if is_sure else ()
+        is_sure = is_sure and all(one.median_error <= conditions.precision for one in found)
         if limit.is_near() or is_sure:
             break
     return {name: Timing(tuple(samples[name]), tuple(disturbed[name])) for name in works}

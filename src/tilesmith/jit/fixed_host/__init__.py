@@ -1,1 +1,1 @@
-"""Host code of calls whose arguments have forms that are known: what follows from these is fixed."""
+"""Host code of calls whose arguments have known forms: what follows from these is fixed."""

@@ -13,15 +13,34 @@ from typing import Any, NoReturn
 
 import torch
 
+from tilesmith.backends.cpu.backend import CPU_BACKEND
+from tilesmith.compiler.specialization import Variant
 from tilesmith.frontend.source.names import parameter_names
 from tilesmith.frontend.source.split_kernel import SplitKernel, make_function
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
+from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.fixed_host.folding import HostFolder, NotFixedError
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard
 
 Guards = Sequence[tuple[Any, ...]]
 Call = Callable[..., Any]
+
+
+def recognised_call(
+    definition: KernelDefinition,
+    executable: Any,
+    launcher: Launcher,
+    variant: Variant,
+    make_session: Callable[[], HostSession],
+) -> Call:
+    """The call of an executable for arguments of one form; only native code takes addresses."""
+    is_native = executable.runner.backend is CPU_BACKEND and definition.settings.static_shapes
+    is_more = bool(definition.split.source.before or variant.trace.guards)
+    if not (is_native and is_more and definition.is_read_once):
+        return executable.call
+    place = (definition.split, executable.call, executable.launch, launcher)
+    return FixedCalls(*place, variant.trace.guards, variant.trace.constants, make_session).call()
 
 
 class _StaleError(Exception):
@@ -83,11 +102,12 @@ class FixedCalls:
             return True
 
         try:
+            # First, because it refuses host code with effects, which must not run once more.
             with torch.no_grad(), running_host(self.make_session()):
-                if not self._fits(args):
-                    return None
                 code = self.split.changed_host_code(fold)
-            return None if code is None else self._made(code, found[0])
+            if code is None or not self._fits(args):
+                return None
+            return self._made(code, found[0])
         except Exception:  # whatever expressions raise: the call itself will raise it
             return None
 
@@ -119,7 +139,8 @@ class FixedCalls:
 
         stop.device = self.launch.device  # type: ignore[attr-defined]
         try:
-            self.split.host_function()(stop, *args)
+            with torch.no_grad(), running_host(self.make_session()):
+                self.split.host_function()(stop, *args)
         except _Reached:
             return reached[0]
         return False

@@ -39,8 +39,8 @@ class NotFixedError(Exception):
     """Host code has something that is not worked out ahead."""
 
 
-class HostFolder(ast.NodeTransformer):
-    """Goes through the statements before the loops in order, for arguments of one form."""
+class KnownForms:
+    """What follows from the forms of arguments, and from what was bound since."""
 
     def __init__(self, source: KernelSource, arguments: Mapping[str, Any]) -> None:
         self._source = source
@@ -48,6 +48,85 @@ class HostFolder(ast.NodeTransformer):
         self._local = {*parameter_names(source.tree), *source.names_before.bound}
         self.known = {n: x for n, x in arguments.items() if type(x) in FIXED_TYPES}
         """Values by name, and examples of tensors whose form is fixed."""
+        self._values: dict[ast.expr, Any] = {}
+        """Of expressions: a block size is registered once."""
+
+    def _value(self, node: ast.expr) -> Any:
+        if node not in self._values:
+            code = compile(ast.fix_missing_locations(ast.Expression(node)), "<host>", "eval")
+            self._values[node] = eval(code, self._scope, self.known)
+        return self._values[node]
+
+    def _is_fixed(self, node: ast.AST | None) -> bool:
+        """Whether an expression is a number, type or the like that follows from the forms."""
+        if node is None or isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Name):
+            return node.id in self.known and not isinstance(self.known[node.id], torch.Tensor)
+        if isinstance(node, ast.Attribute):
+            if node.attr in _ATTRIBUTES and isinstance(node.value, ast.Name):
+                return isinstance(self.known.get(node.value.id), torch.Tensor)
+            return self._is_of_module(node) and isinstance(self._value(node), torch.dtype)
+        if isinstance(node, ast.Call):
+            return self._is_fixed_call(node)
+        if isinstance(node, _OPERATIONS):
+            inner = [item for item in ast.iter_child_nodes(node) if isinstance(item, ast.expr)]
+            return all(map(self._is_fixed, inner))
+        return False
+
+    def _is_fixed_call(self, call: ast.Call) -> bool:
+        function = call.func
+        if not all(map(self._is_fixed, _given(call))):
+            return False
+        if isinstance(function, ast.Name):
+            own = function.id in self._local or function.id in self._scope
+            return function.id in _PLAIN and not own
+        if not isinstance(function, ast.Attribute):
+            return False
+        if function.attr in _METHODS and isinstance(function.value, ast.Name):
+            return isinstance(self.known.get(function.value.id), torch.Tensor)
+        return function.attr in _FUNCTIONS and self._is_of_module(function)
+
+    def _is_of_module(self, function: ast.expr) -> bool:
+        """Whether it is an attribute of torch or of the language, by a name of the module."""
+        root = function
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not isinstance(root, ast.Name) or root.id in self._local:
+            return False
+        name = str(getattr(self._scope.get(root.id), "__name__", ""))
+        return name.partition(".")[0] in _MODULES
+
+    def _example(self, node: ast.expr) -> torch.Tensor | None:
+        """A tensor of the form that an expression always makes; None where that is not known."""
+        if isinstance(node, ast.Name):
+            found = self.known.get(node.id)
+            return found if isinstance(found, torch.Tensor) else None
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return None
+        name, given = called_name(node), list(_given(node))
+        if name in _VIEWS and self._example(node.func.value) is not None:
+            is_fixed = all(map(self._is_size, given))
+        elif self._is_of_module(node.func) and name in _LIKE | _MAKING:
+            rest = given[1:] if name in _LIKE else given
+            typed = name in _LIKE or any(keyword.arg == "dtype" for keyword in node.keywords)
+            like = name in _MAKING or (bool(given) and self._example(given[0]) is not None)
+            is_fixed = typed and like and all(map(self._is_size, rest))
+        else:
+            return None
+        return self._value(node) if is_fixed else None
+
+    def _is_size(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.List):
+            return all(map(self._is_size, node.elts))
+        return self._is_fixed(node.value if isinstance(node, ast.Starred) else node)
+
+
+class HostFolder(KnownForms, ast.NodeTransformer):
+    """Goes through the statements before the loops in order, for arguments of one form."""
+
+    def __init__(self, source: KernelSource, arguments: Mapping[str, Any]) -> None:
+        super().__init__(source, arguments)
         bound = source.names_before.bound
         self._numbers = {name: x for name, x in arguments.items() if name not in bound}
         self.constants: dict[str, Any] = {}
@@ -55,8 +134,6 @@ class HostFolder(ast.NodeTransformer):
         self._same: dict[str, str] = {}
         """Names of views by that of the tensor at the same address."""
         self._num_bound = Counter[str]()
-        self._values: dict[ast.expr, Any] = {}
-        """Of expressions: a block size is registered once."""
 
     def fold(self) -> None:
         """Change the source; NotFixedError where something is left that may do anything."""
@@ -168,76 +245,6 @@ class HostFolder(ast.NodeTransformer):
         name = f"fixed{len(self.constants)}"
         self.constants[name] = value
         return ast.Attribute(ast.Name(LAUNCH, ast.Load()), name, ast.Load())
-
-    def _value(self, node: ast.expr) -> Any:
-        if node not in self._values:
-            code = compile(ast.fix_missing_locations(ast.Expression(node)), "<host>", "eval")
-            self._values[node] = eval(code, self._scope, self.known)
-        return self._values[node]
-
-    def _is_fixed(self, node: ast.AST | None) -> bool:
-        """Whether an expression is a number, type or the like that follows from the forms."""
-        if node is None or isinstance(node, ast.Constant):
-            return True
-        if isinstance(node, ast.Name):
-            return node.id in self.known and not isinstance(self.known[node.id], torch.Tensor)
-        if isinstance(node, ast.Attribute):
-            if node.attr in _ATTRIBUTES and isinstance(node.value, ast.Name):
-                return isinstance(self.known.get(node.value.id), torch.Tensor)
-            return self._is_of_module(node) and isinstance(self._value(node), torch.dtype)
-        if isinstance(node, ast.Call):
-            return self._is_fixed_call(node)
-        if isinstance(node, _OPERATIONS):
-            inner = [item for item in ast.iter_child_nodes(node) if isinstance(item, ast.expr)]
-            return all(map(self._is_fixed, inner))
-        return False
-
-    def _is_fixed_call(self, call: ast.Call) -> bool:
-        function = call.func
-        if not all(map(self._is_fixed, _given(call))):
-            return False
-        if isinstance(function, ast.Name):
-            own = function.id in self._local or function.id in self._scope
-            return function.id in _PLAIN and not own
-        if not isinstance(function, ast.Attribute):
-            return False
-        if function.attr in _METHODS and isinstance(function.value, ast.Name):
-            return isinstance(self.known.get(function.value.id), torch.Tensor)
-        return function.attr in _FUNCTIONS and self._is_of_module(function)
-
-    def _is_of_module(self, function: ast.expr) -> bool:
-        """Whether it is an attribute of torch or of the language, by a name of the module."""
-        root = function
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        if not isinstance(root, ast.Name) or root.id in self._local:
-            return False
-        name = str(getattr(self._scope.get(root.id), "__name__", ""))
-        return name.partition(".")[0] in _MODULES
-
-    def _example(self, node: ast.expr) -> torch.Tensor | None:
-        """A tensor of the form that an expression always makes; None where that is not known."""
-        if isinstance(node, ast.Name):
-            found = self.known.get(node.id)
-            return found if isinstance(found, torch.Tensor) else None
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            return None
-        name, given = called_name(node), list(_given(node))
-        if name in _VIEWS and self._example(node.func.value) is not None:
-            is_fixed = all(map(self._is_size, given))
-        elif self._is_of_module(node.func) and name in _LIKE | _MAKING:
-            rest = given[1:] if name in _LIKE else given
-            typed = name in _LIKE or any(keyword.arg == "dtype" for keyword in node.keywords)
-            like = name in _MAKING or (bool(given) and self._example(given[0]) is not None)
-            is_fixed = typed and like and all(map(self._is_size, rest))
-        else:
-            return None
-        return self._value(node) if is_fixed else None
-
-    def _is_size(self, node: ast.expr) -> bool:
-        if isinstance(node, ast.List):
-            return all(map(self._is_size, node.elts))
-        return self._is_fixed(node.value if isinstance(node, ast.Starred) else node)
 
 
 def _given(call: ast.Call) -> Iterator[ast.expr]:

@@ -212,10 +212,10 @@ class _Remover(ast.NodeTransformer):
 
 
 _LEAVING = frozenset({
-    "broadcast_tensors", "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty",
-    "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones", "ones_like",
-    "promote_types", "register_block_size", "reshape", "size", "specialize", "sqrt", "stride",
-    "transpose", "view", "zeros", "zeros_like",
+    "broadcast_tensors", "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like",
+    "new_empty", "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones",
+    "ones_like", "promote_types", "register_block_size", "reshape", "size", "specialize", "sqrt",
+    "stride", "transpose", "view", "zeros", "zeros_like",
 })  # fmt: skip
 """Functions of torch and of the language, and methods, that change no tensor there is."""
 _LEAVING_PLAIN = frozenset({"float", "int", "len", "max", "min"})

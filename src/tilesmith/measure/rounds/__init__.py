@@ -1,1 +1,0 @@
-"""How many rounds of timing are enough."""
