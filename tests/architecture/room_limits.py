@@ -97,7 +97,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit": (12, 2_320),
     "tilesmith/jit/exploring": (2, 75),
     "tilesmith/jit/batching": (4, 560),
-    "tilesmith/jit/fixed_host": (3, 443),
+    "tilesmith/jit/fixed_host": (3, 446),
     "tilesmith/jit/function_protocol": (4, 287),
     "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 424),
@@ -140,7 +140,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 113_356,
+    "lines in src": 113_359,
     "files in src": 746,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -234,10 +234,11 @@ class HostFolder(KnownForms, ast.NodeTransformer):
 
     @override
     def visit(self, node: ast.AST) -> Any:
-        is_folded = isinstance(node, ast.expr) and not isinstance(node, ast.Constant)
-        if is_folded and self._is_fixed(node):
-            return ast.copy_location(self._constant(self._value(node)), node)
-        return self.generic_visit(node)
+        if not isinstance(node, ast.expr) or isinstance(node, ast.Constant):
+            return self.generic_visit(node)
+        if not self._is_fixed(node):
+            return self.generic_visit(node)
+        return ast.copy_location(self._constant(self._value(node)), node)
 
     def _constant(self, value: Any) -> ast.expr:
         if type(value) in _CONSTANTS:
@@ -273,12 +274,14 @@ def _loaded(statements: list[ast.stmt]) -> Iterator[str]:
 
 def _skip_views(statements: list[ast.stmt], views: Mapping[str, str]) -> None:
     """Hand over the tensor itself: only the address counts, and that is the same."""
+
+    def base_of(target: ast.expr, value: ast.expr) -> ast.expr:
+        if not isinstance(target, ast.Name) or target.id not in views:
+            return value
+        return ast.copy_location(ast.Name(views[target.id], ast.Load()), value)
+
     for assign in (n for s in statements for n in ast.walk(s) if isinstance(n, ast.Assign)):
         target, value = assign.targets[0], assign.value
-        if isinstance(target, ast.Name) and target.id in views:
-            assign.value = ast.copy_location(ast.Name(views[target.id], ast.Load()), value)
-        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            for place, item in enumerate(target.elts):
-                if isinstance(item, ast.Name) and item.id in views:
-                    base = ast.Name(views[item.id], ast.Load())
-                    value.elts[place] = ast.copy_location(base, value.elts[place])
+        assign.value = base_of(target, value)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            value.elts = list(map(base_of, target.elts, value.elts))
