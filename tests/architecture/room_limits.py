@@ -19,7 +19,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
-    "tilesmith/backends/triton/loop_ends": (2, 40),
+    "tilesmith/backends/triton/loop_ends": (2, 44),
     "tilesmith/backends/triton/narrow_floats": (4, 205),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 63),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
@@ -54,6 +54,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles/short_sums": (2, 37),
     "tilesmith/backends/triton/warp_roles/shortcuts": (5, 704),
     "tilesmith/bench": (18, 4_000),
+    "tilesmith/bench/economy": (2, 36),
     "tilesmith/bench/judging": (3, 113),
     "tilesmith/bench/contents": (2, 51),
     "tilesmith/bench/large_inputs": (2, 90),
@@ -102,6 +103,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit": (12, 2_320),
     "tilesmith/jit/exploring": (2, 75),
     "tilesmith/jit/batching": (4, 560),
+    "tilesmith/jit/fixed_host": (3, 446),
     "tilesmith/jit/function_protocol": (4, 287),
     "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 424),
@@ -146,13 +148,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 113_120,
-    "files in src": 747,
+    "lines in src": 114_367,
+    "files in src": 766,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 132,
+    "modules with one importer": 140,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

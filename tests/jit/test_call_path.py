@@ -214,7 +214,7 @@ def test_a_config_set_later_is_used():
         bound.call
         is bound._executables.get(
             bound.config_spec.normalize(helion.Config(block_sizes=[16])), bound._runner
-        ).call
+        ).recognised
     )
 
 

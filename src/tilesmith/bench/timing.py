@@ -43,8 +43,8 @@ from tilesmith.runtime.device import target_of
 from tilesmith.runtime.native.loader import load_artifact
 
 DEVICE_REPEATS, HOST_REPEATS = 100, 15
-TIME_LIMIT_S, PRECISION = 10.0, 0.002
-"""On a device, rounds end when medians are so sure."""
+TIME_LIMIT_S, PRECISION, HOST_PRECISION = 10.0, 0.002, 0.005
+"""Rounds end when medians are so sure."""
 MIN_SAMPLE_MS, SPARE_S = 1.0, 2.0
 """On the host: clocks are felt below; for rounds in the place of disturbed ones."""
 MIN_ROUNDS = 5
@@ -83,7 +83,9 @@ def time_in_turns(
 def time_all(ready: Mapping[str, Work], device: str, options: Options) -> Mapping[str, Timing]:
     """Samples of all in turns."""
     if device == "cpu":
-        conditions = Conditions(time_limit_s=TIME_LIMIT_S, meter=read_meter, spare_s=SPARE_S)
+        conditions = Conditions(
+            time_limit_s=TIME_LIMIT_S, precision=HOST_PRECISION, meter=read_meter, spare_s=SPARE_S
+        )
         rounds: dict[str, Any] = {"repeats": HOST_REPEATS, "min_sample_ms": MIN_SAMPLE_MS}
         return time_on_cpu(ready, **rounds, conditions=conditions)
     conditions = Conditions({}, options.regime == "warm", TIME_LIMIT_S, PRECISION)

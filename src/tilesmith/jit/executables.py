@@ -32,6 +32,7 @@ from tilesmith.frontend.tracing.host_run import (
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.compiled_kernel import CompiledKernel
+from tilesmith.jit.fixed_host.calls import recognised_call
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
 from tilesmith.schedule.config import Config
@@ -58,6 +59,8 @@ class Executable:
         """The launch point of host code: runs the newest launcher whose trace fits."""
         self.call: Callable[..., Any] = _fail
         """Runs host code with all arguments, and with ``launch`` at its launch point."""
+        self.recognised: Callable[..., Any] = _fail
+        """The same for arguments that are known to have one form."""
 
 
 def _fail(*values: Any) -> None:
@@ -242,6 +245,10 @@ class Executables:
             recover,
         )
         executable.launch.device = self._device  # type: ignore[attr-defined]
+        make_session = partial(self._make_session, executable.config, executable.blocks)
+        executable.recognised = recognised_call(
+            self._definition, executable, launcher, variant, make_session
+        )
 
     def _whole_config(self) -> Config:
         function = self._specialization.default.function

@@ -20,7 +20,7 @@ from tilesmith.measure.statistics import Summary, summarize
 Work = Callable[[], Any]
 _MIN_FLUSH_BYTES = 256 * 1024 * 1024
 _FLUSH_OVER_L2 = 2
-ROUNDS_BETWEEN_LOOKS = 19
+ROUNDS_BETWEEN_LOOKS, HOST_ROUNDS = 19, 7
 METERED_TRIES, MAX_TRIES_MS = 5, 100.0
 """Calls of which the fastest tells how many make a sample, where others may have the cores."""
 
@@ -55,7 +55,7 @@ class Conditions:
     time_limit_s: float = inf
     """Rounds that would end later than this are left out, all but the first."""
     precision: float = 0.0
-    """On a device: rounds end when the medians of all are so sure, as a share at one sigma."""
+    """Rounds end when the medians of all are so sure, as a share at one sigma."""
     meter: Meter | None = None
     """On the host: what tells of each sample whether it was disturbed."""
     spare_s: float = 0.0
@@ -219,7 +219,10 @@ def _time_on_host(
         number += 1
         if number == repeats:
             limit.shorten(conditions.spare_s if meter else 0.0)
-        if limit.is_near():
+        is_sure = num_quiet == number >= HOST_ROUNDS and conditions.precision > 0.0
+        found = map(summarize, samples.values()) if is_sure else ()
+        is_sure = is_sure and all(one.median_error <= conditions.precision for one in found)
+        if limit.is_near() or is_sure:
             break
     return {name: Timing(tuple(samples[name]), tuple(disturbed[name])) for name in works}
 

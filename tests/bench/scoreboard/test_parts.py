@@ -59,6 +59,21 @@ def test_searches_are_run_only_where_they_were_asked_for(tmp_path: Path) -> None
         assert any(job.implementation.kind is tuned for job in jobs) is with_tuned
 
 
+def test_on_a_cpu_only_what_runs_there_counts_unless_it_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+
+    def names(device: str, **changes: Any) -> set[str]:
+        options = replace(options_for(path, only=(), **changes), device=device)
+        jobs = plan_board(suite(), options, with_tuned=False)
+        return {job.implementation.name for job in jobs}
+
+    assert names("cuda") >= {"tilesmith", "eager", "torch_compile", "torch_compile_max", "by_hand"}
+    assert names("cpu") == {"tilesmith", "eager", "torch_compile"}
+    assert names("cpu", impls=(f"double={WRONG}",)) > names("cpu")
+    asked = plan_board(suite(), options_for(path, only=("by_hand",)), with_tuned=False)
+    assert {job.implementation.name for job in asked} == {"by_hand"}
+
+
 def test_a_part_ends_in_time_and_the_next_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

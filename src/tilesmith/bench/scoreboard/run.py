@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any
 
 from tilesmith.bench.case import Operator, Suite
+from tilesmith.bench.economy.on_cpu import is_rival
 from tilesmith.bench.implementations import ImplementationKind, preloaded_for
 from tilesmith.bench.journal import read_journal
 from tilesmith.bench.large_inputs.room import Estimates, Room
@@ -37,8 +38,7 @@ from tilesmith.lab.processes.build_pool import BuildOutcome, BuildPool
 FUNCTION = "tilesmith.bench.scoreboard.together:answer"
 INPUTS_AT_ONCE = {"cpu": 1, "cuda": 6}
 """On a CPU, building one would disturb the times of another."""
-TICK_S = 1.0
-FEW_INPUTS = 6
+TICK_S, FEW_INPUTS = 1.0, 6
 
 
 def board_inputs(operator: Operator, device: str) -> Sequence[int]:
@@ -56,7 +56,7 @@ def is_held_out(input_id: int) -> bool:
 
 
 def plan_board(suite: Suite, options: Options, *, with_tuned: bool) -> tuple[Job, ...]:
-    """The jobs of a board; inputs that were asked for take the place of its own."""
+    """The jobs of a board; inputs and rivals that were asked for take the place of its own."""
     boards = {one.name: board_inputs(one, options.place) for one in suite.operators}
     is_free = not (options.input_ids or options.num_inputs or options.shard)
     return tuple(
@@ -64,6 +64,7 @@ def plan_board(suite: Suite, options: Options, *, with_tuned: bool) -> tuple[Job
         for job in make_plan(suite, options)
         if (not is_free or job.input_id in boards[job.operator])
         and (with_tuned or job.implementation.kind is not ImplementationKind.TUNED)
+        and (options.only or is_rival(job, suite))
     )
 
 

@@ -19,6 +19,7 @@ import torch
 
 from tilesmith.bench import job_rows, reference
 from tilesmith.bench.case import Operator
+from tilesmith.bench.economy.on_cpu import folder_of_compilers
 from tilesmith.bench.implementations import EAGER, Implementation, ImplementationKind
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import Reference
@@ -64,11 +65,9 @@ def using_device(lock: Path, phases: Phases, *, alone: bool) -> Iterator[None]:
 
 def answer(request: MeasureTogether) -> list[Row]:
     """The rows; exceptions are the harness's."""
-    # Compilers keep their results here: nothing is found that another input left.
-    tempfile.tempdir = tempfile.mkdtemp()
-    shared = Phases()
+    job, shared = request.jobs[0], Phases()
+    tempfile.tempdir = folder_of_compilers(job.device, request.lock.with_name("compilers"))
     shared.begin("arguments")
-    job = request.jobs[0]
     device, operator = torch.device(job.device), reference.find_operator(job)
     reference.limit_memory(device, request.options.memory_limit_gb)
     with using_device(request.lock, shared, alone=False):

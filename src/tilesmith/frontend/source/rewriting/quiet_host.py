@@ -212,10 +212,10 @@ class _Remover(ast.NodeTransformer):
 
 
 _LEAVING = frozenset({
-    "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like", "new_empty",
-    "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones", "ones_like",
-    "promote_types", "register_block_size", "reshape", "size", "specialize", "stride", "view",
-    "zeros", "zeros_like",
+    "broadcast_tensors", "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like",
+    "new_empty", "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones",
+    "ones_like", "promote_types", "register_block_size", "reshape", "size", "specialize", "sqrt",
+    "stride", "transpose", "view", "zeros", "zeros_like",
 })  # fmt: skip
 """Functions of torch and of the language, and methods, that change no tensor there is."""
 _LEAVING_PLAIN = frozenset({"float", "int", "len", "max", "min"})
@@ -236,6 +236,6 @@ def _is_leaving(call: ast.Call, own: set[str]) -> bool:
     if isinstance(call.func, ast.Name):
         return call.func.id in _LEAVING_PLAIN and call.func.id not in own
     root: ast.expr = call.func
-    while isinstance(root, (ast.Attribute, ast.Subscript)):
-        root = root.value
+    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
+        root = root.func if isinstance(root, ast.Call) else root.value
     return isinstance(root, ast.Name) and root.id in own and called_name(call) in _LEAVING

@@ -1,0 +1,1 @@
+"""Host code of calls whose arguments have known forms: what follows from these is fixed."""

@@ -1,0 +1,158 @@
+"""Calls of recognised arguments: host code is worked out at the first one, and guards fall away.
+
+Nobody else may use these: a bound kernel that is called directly gets arguments of any form.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, NoReturn
+
+import torch
+
+from tilesmith.backends.cpu.backend import CPU_BACKEND
+from tilesmith.compiler.specialization import Variant
+from tilesmith.frontend.source.names import parameter_names
+from tilesmith.frontend.source.split_kernel import SplitKernel, make_function
+from tilesmith.frontend.tracing.host_session import HostSession
+from tilesmith.frontend.tracing.tracer import running_host
+from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.fixed_host.folding import HostFolder, NotFixedError
+from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard
+
+Guards = Sequence[tuple[Any, ...]]
+Call = Callable[..., Any]
+
+
+def recognised_call(
+    definition: KernelDefinition,
+    executable: Any,
+    launcher: Launcher,
+    variant: Variant,
+    make_session: Callable[[], HostSession],
+) -> Call:
+    """The call of an executable for arguments of one form; only native code takes addresses."""
+    is_native = executable.runner.backend is CPU_BACKEND and definition.settings.static_shapes
+    is_more = bool(definition.split.source.before or variant.trace.guards)
+    if not (is_native and is_more and definition.is_read_once):
+        return executable.call
+    place = (definition.split, executable.call, executable.launch, launcher)
+    return FixedCalls(*place, variant.trace.guards, variant.trace.constants, make_session).call()
+
+
+class _StaleError(Exception):
+    """Something else than a form has changed: host code runs as it was written."""
+
+
+def _refuse(*values: Any) -> NoReturn:
+    raise _StaleError
+
+
+class _Reached(BaseException):
+    """Ends a run of host code at its launch point."""
+
+
+@dataclass(frozen=True)
+class FixedCalls:
+    """What is needed to make the calls of one executable."""
+
+    split: SplitKernel
+    plain: Call
+    """The call as it is for arguments of any form."""
+    launch: Launcher
+    """Chooses among all launchers; ``launcher`` is the one whose trace has the guards."""
+    launcher: Launcher
+    guards: Guards
+    constants: Sequence[Any]
+    make_session: Callable[[], HostSession]
+
+    def call(self) -> Call:
+        """A function of arguments of one form."""
+        run: Call
+        launch: Launcher = self.launch
+
+        def begin(_: Launcher, *args: Any) -> Any:
+            nonlocal run, launch
+            run, launch = self._fixed(args) or (self._otherwise, self.launch)
+            return self.plain(*args)
+
+        def call(*args: Any) -> Any:
+            try:
+                return run(launch, *args)
+            except _StaleError:
+                return self.plain(*args)
+
+        run = begin
+        return call
+
+    def _otherwise(self, _: Launcher, *args: Any) -> Any:
+        return self.plain(*args)
+
+    def _fixed(self, args: tuple[Any, ...]) -> tuple[Call, Launcher] | None:
+        """Host code and the launcher for it; None where it is not all known beforehand."""
+        found: list[HostFolder] = []
+
+        def fold(source: Any) -> bool:
+            folder = HostFolder(source, dict(zip(parameter_names(source.tree), args)))
+            folder.fold()
+            found.append(folder)
+            return True
+
+        try:
+            # First, because it refuses host code with effects, which must not run once more.
+            with torch.no_grad(), running_host(self.make_session()):
+                code = self.split.changed_host_code(fold)
+            if code is None or not self._fits(args):
+                return None
+            return self._made(code, found[0])
+        except Exception:  # whatever expressions raise: the call itself will raise it
+            return None
+
+    def _made(self, code: Any, folder: HostFolder) -> tuple[Call, Launcher]:
+        source = self.split.source
+        host: FunctionType = make_function(code, source, source.function.__globals__)
+        launch = _copy_of(self.launcher)
+        open_guards = self._open_guards(folder)
+        if open_guards:
+            given = (self.split.captured, open_guards, self.constants)
+            launch = compile_choice(*given, self.launcher, _refuse)
+        for name, value in (*folder.constants.items(), ("device", self.launch.device)):  # type: ignore[attr-defined]
+            setattr(launch, name, value)
+        return host, launch
+
+    def _open_guards(self, folder: HostFolder) -> Guards:
+        """Those of something that the forms do not tell."""
+        open_names = set(self.split.captured) - folder.known.keys()
+        return [guard for guard in self.guards if open_names & _names_of(guard[0])]
+
+    def _fits(self, args: tuple[Any, ...]) -> bool:
+        """Whether all guards hold for such arguments."""
+        holds = compile_guard(self.split.captured, self.guards, self.constants)
+        reached: list[bool] = []
+
+        def stop(*values: Any) -> NoReturn:
+            reached.append(holds is None or holds(*values))
+            raise _Reached
+
+        stop.device = self.launch.device  # type: ignore[attr-defined]
+        try:
+            with torch.no_grad(), running_host(self.make_session()):
+                self.split.host_function()(stop, *args)
+        except _Reached:
+            return reached[0]
+        return False
+
+
+def _copy_of(launcher: Launcher) -> Launcher:
+    """The same function, with attributes of its own."""
+    if not isinstance(launcher, FunctionType):
+        raise NotFixedError
+    return FunctionType(launcher.__code__, launcher.__globals__, launcher.__name__)
+
+
+def _names_of(expression: str) -> set[str]:
+    nodes = ast.walk(ast.parse(expression, mode="eval"))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
