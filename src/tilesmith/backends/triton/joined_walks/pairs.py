@@ -89,8 +89,8 @@ def _is_same_walk(first: Loop, second: Loop, known: Definitions) -> bool:
 
 def _is_same_scalar(known: Definitions, one: Value, other: Value) -> bool:
     left, right = known.get(one), known.get(other)
-    are_constants = isinstance(left, Full) and isinstance(right, Full)
-    return one is other or (are_constants and left.value == right.value)
+    is_constant = isinstance(left, Full) and isinstance(right, Full) and left.value == right.value
+    return one is other or is_constant
 
 
 def _find_group(loop: Loop, schedule: Schedule) -> int:
