@@ -19,7 +19,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
-    "tilesmith/backends/triton/loop_ends": (2, 44),
+    "tilesmith/backends/triton/loop_ends": (2, 57),
     "tilesmith/backends/triton/narrow_floats": (4, 205),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 63),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
@@ -148,13 +148,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 114_367,
+    "lines in src": 114_364,
     "files in src": 766,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 140,
+    "modules with one importer": 141,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

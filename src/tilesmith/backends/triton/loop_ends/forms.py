@@ -1,4 +1,4 @@
-"""Loops that end before they begin, and scans along one element.
+"""Headers of loops; loops that end before they begin, and scans along one element.
 
 Triton counts the turns of a loop that it unrolls without signs (3.6, 3.7.1): ``range(90, 27, 32)``
 would have 134 million, of which the last few, with indices below 0, are run. A scan along an axis
@@ -17,7 +17,7 @@ from tilesmith.schedule.schedule import LoopOptions
 
 
 def tile_range(
-    bounds: Sequence[Expr], options: LoopOptions, arguments: Sequence[str], *, is_forward: bool
+    bounds: Sequence[Expr], options: LoopOptions, is_ordered: bool = False, *, is_forward: bool
 ) -> Expr:
     """A loop that Triton may pipeline and unroll; ``is_forward``: it cannot begin past its end.
 
@@ -28,7 +28,20 @@ def tile_range(
     is_safe = is_forward or (is_counted and begin.constant <= end.constant)
     if options.unroll_factor > 1 and not is_safe:
         bounds = [begin, call("tl.maximum", begin, end), *steps]
-    return call("tl.range", *bounds, *arguments)
+    return call("tl.range", *bounds, *_arguments(options, is_ordered))
+
+
+def _arguments(options: LoopOptions, is_ordered: bool) -> list[str]:
+    """Keyword arguments of ``tl.range`` that differ from its defaults."""
+    num_stages = 1 if is_ordered else options.num_stages
+    shown = {
+        f"num_stages={num_stages}": num_stages,
+        f"loop_unroll_factor={options.unroll_factor}": options.unroll_factor > 1,
+        "disallow_acc_multi_buffer=True": options.multi_buffer is False,
+        "flatten=True": options.flatten,
+        "warp_specialize=True": options.warp_specialize,
+    }
+    return [text for text, is_shown in shown.items() if is_shown]
 
 
 def is_forward(emitter: Emitter, op: Loop, axis: int) -> bool:

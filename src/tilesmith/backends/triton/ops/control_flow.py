@@ -216,8 +216,7 @@ class _LoopEmission:
         if self._options.is_static:
             return call("tl.static_range", *arguments)
         is_safe = is_forward(self._emitter, self._op, axis)
-        written = range_options(self._options, self._op.is_ordered)
-        return tile_range(arguments, self._options, written, is_forward=is_safe)
+        return tile_range(arguments, self._options, self._op.is_ordered, is_forward=is_safe)
 
     def _bind_start(self, axis: int, variable: str) -> None:
         """The region's argument is the loop variable, in the width the IR gives it."""
@@ -230,19 +229,6 @@ class _LoopEmission:
             emitter.alias(arg, expr)
         else:
             emitter.define(arg, convert(expr, I64 if is_wide else I32, arg.tile.dtype))
-
-
-def range_options(options: LoopOptions, is_ordered: bool = False) -> list[str]:
-    """Keyword arguments of ``tl.range`` that differ from its defaults."""
-    num_stages = 1 if is_ordered else options.num_stages
-    shown = {
-        f"num_stages={num_stages}": num_stages,
-        f"loop_unroll_factor={options.unroll_factor}": options.unroll_factor > 1,
-        "disallow_acc_multi_buffer=True": options.multi_buffer is False,
-        "flatten=True": options.flatten,
-        "warp_specialize=True": options.warp_specialize,
-    }
-    return [text for text, is_shown in shown.items() if is_shown]
 
 
 def _is_wide(emitter: Emitter, bound: Value) -> bool:

@@ -20,7 +20,6 @@ from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
 from tilesmith.backends.triton.loop_ends.forms import tile_range
 from tilesmith.backends.triton.ops.accesses import offset
-from tilesmith.backends.triton.ops.control_flow import range_options
 from tilesmith.backends.triton.savings.idle import longest_first
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Function, Parameter
@@ -171,8 +170,7 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
     else:
         bounds = _emit_chunk(emitter, pid, total, programs)
     variable = Expr(emitter.spelling.names.fresh("tile_id"))
-    options = emitter.schedule.persistent_loop
-    header = tile_range(bounds, options, range_options(options), is_forward=False)
+    header = tile_range(bounds, emitter.schedule.persistent_loop, is_forward=False)
     with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
         _emit_ranges(emitter, tiles, emitter.renumber(variable, total, programs), ends)
 
