@@ -19,11 +19,11 @@ def reached_end(emitter: Emitter, op: Loop, axis: int, options: LoopOptions) -> 
     begin, end = emitter.expr(op.begins[axis]), emitter.expr(op.ends[axis])
     if options.unroll_factor <= 1 or options.is_static:
         return end
-    is_counted = begin.constant is not None and end.constant is not None
-    is_from_zero = begin.constant == 0 and emitter.signs.is_non_negative(op.ends[axis])
-    if is_from_zero or (is_counted and begin.constant <= end.constant):
+    first, last = begin.constant, end.constant
+    if first == 0 and emitter.signs.is_non_negative(op.ends[axis]):
         return end
-    return call("max", begin, end)
+    is_in_order = first is not None and last is not None and first <= last
+    return end if is_in_order else call("max", begin, end)
 
 
 def is_alone(emitter: Emitter, op: Scan | ScanWith) -> bool:
