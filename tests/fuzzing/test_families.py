@@ -12,9 +12,11 @@ from tests.fuzzing.grow_rows import grow_rows
 from tests.fuzzing.oracle import expected, make_arguments
 from tests.fuzzing.processes import last_words
 from tests.fuzzing.program import Outer, Program, TensorSpec, UndecidedError, Value
+from tests.fuzzing.reductions import scanned
 from tests.fuzzing.runs import Runs, cases
 from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.statements import Create, Load, Position, Store
+from tests.fuzzing.tracked import exactly
 from tests.fuzzing.variants import CODES, LARGE, codes, family
 
 ROWS = range(0, 24, 2)
@@ -81,6 +83,15 @@ def test_what_was_loaded_stays_when_the_tensor_is_stored_to() -> None:
     assert torch.equal(stored.value, torch.full([5], 3.0, dtype=torch.float64))
     assert torch.equal(kept.value, arguments[0].view.double())
     assert first_failure([program], 0, "host") is None
+
+
+def test_products_that_vanish_in_one_order_may_remain_in_another() -> None:
+    """Three tiny factors and two others: 0 from the left, 4.9e-324 from the right."""
+    given = torch.tensor([-1.5e-323, -0.148, -1.764, 0.0], dtype=torch.float64)
+    found = scanned("cumprod", exactly(given), 0, torch.float64)
+    assert found.value[2] == 0
+    assert 0 < found.error[2] < 1e-300
+    assert found.error[3] == 0
 
 
 def test_nothing_is_begun_after_the_end_of_the_time() -> None:

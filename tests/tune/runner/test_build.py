@@ -203,6 +203,7 @@ def raised_from(cause: Exception) -> Exception:
         (OutOfResources(2048, 1024, "threads"), "OUT_OF_RESOURCES", "needs 2048 threads"),
         (RuntimeError("Triton Error [CUDA]: out of memory"), "OUT_OF_MEMORY", "out of memory"),
         (RuntimeError("ptxas: Register allocation failed"), "OUT_OF_RESOURCES", "Register"),
+        (ValueError("numel (9) exceeds triton maximum tensor numel (8)"), "OUT_OF_RESOURCES", "9"),
         (MemoryError(), "OUT_OF_MEMORY", "MemoryError"),
         (torch.OutOfMemoryError("2 GiB"), "OUT_OF_MEMORY", "2 GiB"),
         (KeyError("x"), "RUN_ERROR", "KeyError: 'x'"),

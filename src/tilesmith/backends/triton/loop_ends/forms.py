@@ -24,9 +24,9 @@ def tile_range(
     One that is unrolled and might is told to end where it begins.
     """
     begin, end, *steps = bounds if len(bounds) > 1 else [literal(0), *bounds]
-    is_counted = begin.constant is not None and end.constant is not None
-    is_safe = is_forward or (is_counted and begin.constant <= end.constant)
-    if options.unroll_factor > 1 and not is_safe:
+    first, last = begin.constant, end.constant
+    is_counted = first is not None and last is not None and first <= last
+    if options.unroll_factor > 1 and not (is_forward or is_counted):
         bounds = [begin, call("tl.maximum", begin, end), *steps]
     return call("tl.range", *bounds, *_arguments(options, is_ordered))
 
