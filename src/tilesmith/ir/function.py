@@ -67,6 +67,8 @@ class Function:
     """Values of user tunables this trace was made with."""
     before: Function | None = None
     """What another launch computes first; its parameters are among these."""
+    is_first: bool = False
+    """Whether it is the ``before`` of another."""
 
     def block(self, name: str) -> Block:
         """The block symbol of that name."""

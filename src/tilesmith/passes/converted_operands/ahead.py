@@ -196,6 +196,7 @@ class _Ahead:
             ),
             sizes=(),
             body=region,
+            is_first=True,
         )
 
     def _write_tile(

@@ -93,6 +93,7 @@ class _Launches(ThroughMemory):
             ),
             sizes=(),
             body=function.body,
+            is_first=True,
         )
 
     @override

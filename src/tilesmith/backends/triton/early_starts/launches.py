@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 from tilesmith.ir.function import Function
-from tilesmith.ir.types import TensorType
 from tilesmith.targets import Target
 
 LEAST_CAPABILITY = 90
@@ -29,18 +28,12 @@ def begins_early(function: Function, target: Target) -> bool:
 def let_next_begin(body: str, function: Function, target: Target) -> str:
     """The body, where another launch reads what it stores: that one is started before the store."""
     stores = list(_STORE.finditer(body))
-    if not _is_before(function) or len(stores) != 1 or not _has_instruction(target):
+    if not function.is_first or len(stores) != 1 or not _has_instruction(target):
         return body
     at = stores[0].start()
     indent = re.match(" +", stores[0].group())
     assert indent is not None
     return f"{body[:at]}{indent.group()}{START}\n{body[at:]}"
-
-
-def _is_before(function: Function) -> bool:
-    """Whether it fills memory that another launch makes."""
-    tensors = [p for p in function.parameters if isinstance(p.value.type, TensorType)]
-    return any(p.value.tensor.alias == -1 and p.source == p.value.name for p in tensors)
 
 
 def _has_instruction(target: Target) -> bool:
