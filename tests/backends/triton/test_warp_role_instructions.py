@@ -312,7 +312,7 @@ def test_positions_follow_the_order_of_keys():
 
 @tilesmith.kernel(static_shapes=True)
 def weighted_twice(
-    q: torch.Tensor, k: torch.Tensor, v_t: torch.Tensor, wide: torch.Tensor
+    q: torch.Tensor, k: torch.Tensor, v_t: torch.Tensor, wide: torch.Tensor, limit: hl.constexpr
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The same weights in two types, for values of each."""
     out, other = (torch.empty(q.size(), dtype=torch.float32, device=q.device) for _ in range(2))
@@ -321,7 +321,8 @@ def weighted_twice(
         acc = hl.zeros([tile_m, q.size(2)], dtype=torch.float32)
         rest, queries = hl.zeros([tile_m, q.size(2)], dtype=torch.float32), q[head, tile_m, :]
         for tile_n in hl.tile(k.size(1)):
-            weights = torch.exp2(hl.dot(queries, k[head, tile_n, :].T) * 0.1)
+            scores = hl.dot(queries, k[head, tile_n, :].T) * 0.1
+            weights = torch.exp2(torch.clamp(scores, max=limit))
             acc = hl.dot(weights.to(FP8), v_t[head, :, tile_n].T, acc=acc)
             rest = hl.dot(weights.to(wide.dtype), wide[head, tile_n, :], acc=rest)
         out[head, tile_m, :] = acc
@@ -333,11 +334,12 @@ def test_keys_of_wider_weights_stay_in_order():
     torch.manual_seed(0)
     n = 128
     q, k, v = (torch.randn(2, n, 32).to(FP8) for _ in range(3))
-    args = (q, k, v.transpose(1, 2).contiguous(), torch.randn(2, n, 32).bfloat16())
+    args = (q, k, v.transpose(1, 2).contiguous(), torch.randn(2, n, 32).bfloat16(), 6)
+    assert "of any size" in str(refusal(weighted_twice, *args[:4], 9))  # 2**9 is above 448
     text = emit(weighted_twice, args, block_sizes=[128, 64], num_warps=8)
     found = Simulation(text)["weighted_twice"](*args)
     weights = torch.exp2(q.double() @ k.double().mT * 0.1)
-    for result, values, dtype in zip(found, (v, args[-1]), (FP8, torch.bfloat16)):
+    for result, values, dtype in zip(found, (v, args[3]), (FP8, torch.bfloat16)):
         exact = weights @ values.double()
         check_against(result, exact, reduction_length=n, intermediate=dtype)
 

@@ -25,6 +25,7 @@ _FIXED: dict[str, Range] = {
     **dict.fromkeys(("sin", "cos", "tanh", "erf"), (-1.0, 1.0)),
     "sigmoid": (0.0, 1.0),
 }
+_MOST_EXPONENT = 80.0
 _MOST_STEPS = 12
 """Longer chains of ops are not followed."""
 
@@ -66,7 +67,8 @@ def _of_function(op: Elementwise, known: Known, steps: int) -> Range:
     ranges = [_range(arg, known, steps - 1) for arg in chosen]
     lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
     if op.fn in ("exp", "exp2"):
-        return (0.0, 2.0 if highs[0] <= 0 else math.inf)
+        high = max(highs[0], 0.0)
+        return (0.0, 1.01 * math.exp(high) if high < _MOST_EXPONENT else math.inf)
     if op.fn == "where":
         return (min(lows), max(highs))
     if op.fn == "minimum":
