@@ -20,7 +20,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
-    "tilesmith/backends/triton/narrow_floats": (4, 205),
+    "tilesmith/backends/triton/narrow_floats": (4, 206),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 63),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
     "tilesmith/backends/triton/joined_walks": (3, 348),
@@ -124,9 +124,9 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/operators/inside": (3, 113),
     "tilesmith/passes": (13, 3_200),
     "tilesmith/passes/rejoined_indices": (2, 50),
-    "tilesmith/passes/converted_operands": (2, 308),
+    "tilesmith/passes/converted_operands": (2, 309),
     "tilesmith/passes/product_forms": (4, 405),
-    "tilesmith/passes/row_launches": (3, 190),
+    "tilesmith/passes/row_launches": (3, 191),
     "tilesmith/passes/shared_rows": (3, 243),
     "tilesmith/passes/undone_views": (2, 201),
     "tilesmith/puzzles": (5, 823),
@@ -148,7 +148,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 114_364,
+    "lines in src": 114_363,
     "files in src": 766,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
