@@ -152,3 +152,75 @@ def test_what_may_be_another_each_time_is_left_as_it_is(function: Callable[..., 
             finally:
                 torch.set_default_dtype(torch.float32)
             assert all(result.dtype is dtype for result in results)
+
+
+def _optional_bias(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    out = torch.empty_like(x)
+    if bias is not None:
+        row = bias.view(1, -1).reshape(-1)
+    for tile in hl.tile(x.size(0)):
+        value = x[tile, :]
+        if bias is not None:
+            value = value + row[:]
+        out[tile, :] = value
+    return out
+
+
+def test_names_of_a_branch_that_is_not_taken_stay_local() -> None:
+    kernel: Any = tilesmith.kernel(_optional_bias)
+    x, bias = torch.randn(4, 6), torch.randn(6)
+    for _ in range(4):
+        assert torch.equal(kernel(x), x)
+        assert torch.equal(kernel(x, bias), x + bias)
+
+
+def _view_then_number(x: torch.Tensor, scale: float) -> torch.Tensor:
+    y: Any = x.view(-1)
+    y = scale * 2
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = x[tile] * y
+    return out
+
+
+def test_a_name_of_a_view_may_become_a_number() -> None:
+    kernel: Any = tilesmith.kernel(_view_then_number)
+    x = torch.randn(8)
+    for scale in (1.0, 2.0, 3.0, 4.0):
+        assert torch.equal(kernel(x, scale), x * (scale * 2))
+
+
+def _row_sums(x: torch.Tensor) -> torch.Tensor:
+    n = x.size(0)
+    out = torch.zeros([n], dtype=x.dtype)
+    for tile, inner in hl.tile([n, x.size(1)]):
+        hl.atomic_add(out, [tile], x[tile, inner].sum(-1))
+    return out
+
+
+def test_a_bound_kernel_takes_other_sizes_where_torch_asks_for_an_order() -> None:
+    kernel: Any = tilesmith.kernel(_row_sums, static_shapes=True)
+    bound = kernel.bind((torch.ones(4, 8),))
+    bound.set_config(tilesmith.Config(block_sizes=[2, 2]))
+    torch.use_deterministic_algorithms(True)
+    try:
+        for n in (4, 4, 4, 6, 3):
+            assert bound(torch.ones(n, 8)).tolist() == [8.0] * n
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def _resized(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    _root = torch.sqrt(x, out=y)
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        out[tile] = y[tile] + 1
+    return out
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_arguments_that_host_code_resizes_are_read_again() -> None:
+    kernel: Any = tilesmith.kernel(_resized, static_shapes=True)
+    for number in range(4):
+        x = torch.full([8], 4.0 * number * number)
+        assert kernel(x, torch.empty(4)).tolist() == [2.0 * number + 1] * 8

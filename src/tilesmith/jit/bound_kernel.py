@@ -66,7 +66,8 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
         """Run with the installed config and all arguments, which have the form that it is bound to.
 
         None is left to its default."""
-        self._call_any: Callable[..., Any] = self._first_call
+        self.call_any: Callable[..., Any] = self._first_call
+        """The same with arguments of any form."""
         self.recorded: Callable[..., Any] | None = None
         """The same so that autograd goes back through it; None before the first such call."""
 
@@ -157,22 +158,22 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
             self._activate(executable)
 
     def _activate(self, executable: Executable) -> None:
-        self._active, self._call_any = executable, ordered_call(self, executable)
-        is_settled = self._call_any is executable.call
-        self.call = executable.recognised if is_settled else self._call_any
+        self._active, self.call_any = executable, ordered_call(self, executable)
+        is_settled = self.call_any is executable.call
+        self.call = executable.recognised if is_settled else self.call_any
 
     def _first_call(self, *args: Any) -> Any:
         with closing(self.specialization.calls):
             with writing_repro(self.definition, args, lambda: self._active and self._active.config):
                 self.ensure_config_exists(args)
-            return self._call_any(*args)
+            return self.call_any(*args)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with the installed config."""
         if kwargs:
             args = self.definition.arguments.normalize(*args, **kwargs)
         complete = self.definition.arguments.complete(args)
-        return observe(self.definition.name, self._call_any, *complete)
+        return observe(self.definition.name, self.call_any, *complete)
 
     def __reduce__(self) -> NoReturn:
         raise errors.BoundKernelNotPicklable(function=self.definition.name)

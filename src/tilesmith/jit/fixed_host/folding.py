@@ -148,9 +148,11 @@ class HostFolder(KnownForms, ast.NodeTransformer):
 
     def _folded(self, statement: ast.stmt) -> ast.stmt:
         if isinstance(statement, ast.If) and self._is_fixed(statement.test):
-            taken = statement.body if self._value(statement.test) else statement.orelse
+            arms = (statement.body, statement.orelse)
+            taken, other = arms if self._value(statement.test) else arms[::-1]
             body: list[ast.stmt] = [self._folded(inner) for inner in taken] or [ast.Pass()]
-            made: ast.stmt = ast.If(ast.Constant(value=True), body, [])
+            # Names that only the other one binds stay local: they are not those of the module.
+            made: ast.stmt = ast.If(ast.Constant(value=True), body, other)
         elif isinstance(statement, ast.Assert) and self._is_fixed(statement.test):
             if not self._value(statement.test):
                 raise NotFixedError
@@ -167,6 +169,7 @@ class HostFolder(KnownForms, ast.NodeTransformer):
         names = _names_in(target)
         if isinstance(target, ast.Name) and self._is_open_number(value):
             self.known.pop(target.id, None)
+            self._num_bound[target.id] += 1
             return ast.Assign([target], self.visit(value))
         if isinstance(target, ast.Name):
             found = [self._found(value)]

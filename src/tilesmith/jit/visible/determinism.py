@@ -54,7 +54,7 @@ class _OrderedKernel:
             except errors.NondeterministicKernel as refusal:
                 self._refusal = refusal
         if self._made is not None:
-            return self._made.call(*args)
+            return self._made.call_any(*args)
         assert self._refusal is not None
         details: dict[str, Any] = {"loc": self._refusal.loc, **self._refusal.details}
         if not torch.is_deterministic_algorithms_warn_only_enabled():

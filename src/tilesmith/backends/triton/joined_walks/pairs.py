@@ -201,6 +201,7 @@ class _Finder:
         given, also = list(left.operand_values()), list(right.operand_values())
         is_inside = left in self._first.body.ops and right in self._second.body.ops
         is_alike = type(left) is type(right) and left.attributes() == right.attributes()
+        is_alike = is_alike and not left.regions() and len(left.results) == 1
         if not is_inside or not is_alike or len(given) != len(also):
             return False
         return all(map(self._is_same, given, also))

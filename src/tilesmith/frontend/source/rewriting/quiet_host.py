@@ -233,6 +233,8 @@ def leaves_tensors(source: KernelSource) -> bool:
 
 
 def _is_leaving(call: ast.Call, own: set[str]) -> bool:
+    if any(keyword.arg in ("out", None) for keyword in call.keywords):
+        return False  # may be an argument, which is resized
     if isinstance(call.func, ast.Name):
         return call.func.id in _LEAVING_PLAIN and call.func.id not in own
     root: ast.expr = call.func
