@@ -12,6 +12,7 @@ import tilesmith.language as hl
 from examples.fp8_attention import fp8_attention
 from tilesmith import Config
 from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.backends.triton.narrow_floats import conversions
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 TARGET = "cuda:90"
@@ -34,6 +35,32 @@ def clamped(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 def bound(kernel: Any, source: torch.dtype, target: torch.dtype) -> Any:
     args = torch.zeros(256).to(source), torch.zeros(256).to(target)
     return kernel.bind(args, target=TARGET)
+
+
+@pytest.fixture(autouse=True)
+def torch_does_not_saturate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch before 2.13."""
+    monkeypatch.setattr(conversions, "saturates", lambda: False)
+
+
+def test_too_large_is_what_torch_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    is_nan = bool(torch.tensor(1000.0).to(E4M3).float().isnan())
+    args = torch.zeros(128), torch.zeros(128).to(E4M3)  # of another size: code is kept
+    assert ("_to_e4m3(" in converted.bind(args, target=TARGET).to_triton_code()) == is_nan
+
+
+@helion.kernel(static_shapes=True)
+def maxima_of_columns(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    for tile in hl.tile(x.size(0)):
+        a = x[tile, :, :]
+        out[tile, :, :] = torch.exp(a - torch.amax(a, 1)[:, :, None]).to(out.dtype)
+    return out
+
+
+def test_maxima_along_another_axis_bound_nothing() -> None:
+    args = torch.zeros(4, 16, 16), torch.zeros(4, 16, 16).to(E5M2)
+    assert "_to_e5m2(" in maxima_of_columns.bind(args, target=TARGET).to_triton_code()
 
 
 @pytest.mark.parametrize("source", [torch.float32, torch.float16, torch.bfloat16, torch.float64])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -123,3 +124,16 @@ def test_older_devices_launch_one_after_the_other() -> None:
     artifact = bound.to_artifact(Config(structure=FORM, block_sizes=[1, 16]))
     assert "launch_pdl" not in artifact.options
     assert "gdc_" not in artifact.source
+
+
+def test_both_kernels_of_a_module_keep_their_tiles() -> None:
+    """Triton reads sizes of tiles when a kernel is first launched: a name has one value."""
+    args = torch.randn(65, 64), torch.randn(64, 40)
+    bound = matmul_logsumexp.bind(args, target="cuda:90")
+    config = helion.Config(structure="two_launches", block_sizes=[4, 16])
+    text = bound.to_triton_code(config)
+    names = re.findall(r"^(\w+) = tl\.constexpr", text, re.MULTILINE)
+    assert len(set(names)) == len(names)
+    first = text[text.index("@triton.jit") : text.index("def launch_first")]
+    assert "TILE_M_FIRST" in first
+    assert not re.search(r"\bTILE_M\b", first)

@@ -17,6 +17,7 @@ from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.test_warp_role_simulation import check, config
 from tests.backends.triton.warp_role_modules import emit
 from tests.device.warp_role_cases import KERNELS, Case, make_args
+from tilesmith.backends.triton.narrow_floats import conversions
 from tilesmith.backends.triton.warp_roles.factors.bits import in_both_halves
 from tilesmith.backends.triton.warp_roles.factors.growth import GROWTH_FUNCTIONS, find_growth
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
@@ -330,7 +331,8 @@ def weighted_twice(
     return out, other
 
 
-def test_keys_of_wider_weights_stay_in_order():
+def test_keys_of_wider_weights_stay_in_order(monkeypatch):
+    monkeypatch.setattr(conversions, "saturates", lambda: False)  # as torch before 2.13
     torch.manual_seed(0)
     n = 128
     q, k, v = (torch.randn(2, n, 32).to(FP8) for _ in range(3))

@@ -13,6 +13,7 @@ from tilesmith.schedule.resolution import MultiFormSpec
 from tilesmith.schedule.spec import ConfigSpec
 
 _LAUNCH = re.compile(r"^def launch\([^)]*\):\n", re.MULTILINE)
+_CONSTANT = re.compile(r"^(\w+) = ", re.MULTILINE)
 _FIRST = "launch_first"
 """The name of the earlier launch in modules."""
 
@@ -47,6 +48,9 @@ def _joined(first: Artifact, artifact: Artifact) -> str:
     """One module: imports of both, the earlier kernel, then the other, which launches both."""
     imports, before = first.source.partition("\n\n")[::2]
     own_imports, own = artifact.source.partition("\n\n")[::2]
+    for name in {*_CONSTANT.findall(before)} & {*_CONSTANT.findall(own)}:
+        # Sizes of tiles are read when a kernel is first launched, the others' by then.
+        before = re.sub(rf"\b{name}\b", f"{name}_FIRST", before)
     lines = dict.fromkeys([*own_imports.splitlines(), *imports.splitlines()])
     arguments = ", ".join(parameter.name for parameter in first.parameters)
     call = f"    {_FIRST}({arguments})\n"

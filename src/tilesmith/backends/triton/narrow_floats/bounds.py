@@ -80,20 +80,23 @@ def _of_function(op: Elementwise, known: Known, steps: int) -> Range:
     return (-highs[0], -lows[0]) if op.fn == "neg" else ANY
 
 
-def is_at_least(bound: Value, value: Value, known: Known) -> bool:
-    """Whether a tile is the maximum of another along an axis, or more."""
+def is_at_least(bound: Value, value: Value, known: Known, axis: int | None = None) -> bool:
+    """Whether a tile is the maximum of another along an axis (put back as ``axis``), or more."""
     op = known.get(bound)
-    if isinstance(op, _VIEWS):
-        return is_at_least(op.x, value, known)
+    if isinstance(op, Broadcast):
+        return is_at_least(op.x, value, known, axis)
+    if isinstance(op, ExpandDims) and axis is None and len(op.axes) == 1:
+        return is_at_least(op.x, value, known, op.axes[0])
     if isinstance(op, Elementwise) and op.fn == "maximum":
-        return any(is_at_least(arg, value, known) for arg in op.args)
+        return any(is_at_least(arg, value, known, axis) for arg in op.args)
     if isinstance(op, Elementwise) and op.fn == "mul":
         # A factor may have been taken out of the maximum.
         bound, factor = _factored(bound, known)
         value, other = _factored(value, known)
-        return factor == other and factor > 0 and is_at_least(bound, value, known)
+        return factor == other and factor > 0 and is_at_least(bound, value, known, axis)
     if isinstance(op, Reduce) and op.reduction is ReduceKind.MAX:
-        return _without_masks(op.x, known) is _without_masks(value, known)
+        is_same = _without_masks(op.x, known) is _without_masks(value, known)
+        return is_same and axis == op.axis
     return False
 
 

@@ -1,13 +1,17 @@
 """Conversions from and to floats of eight bits, with torch's values at the edges.
 
 Hardware gives the largest finite number for what is too large, and for infinities; torch gives an
-infinity (e5m2) or NaN (e4m3fn, which has no infinities). Triton's own conversion of e5m2 to bf16
-multiplies bits into place, so that infinities and NaN become large numbers (3.6, 3.7.1).
+infinity (e5m2) or, before 2.13, NaN (e4m3fn, which has no infinities). Triton's own conversion of
+e5m2 to bf16 multiplies bits into place, so that infinities and NaN become large numbers (3.6,
+3.7.1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+
+import torch
 
 from tilesmith.backends.triton.narrow_floats.bounds import largest_size
 from tilesmith.dtypes import BF16, F8E4M3, F8E5M2, F32, DType
@@ -30,9 +34,17 @@ def _to_e5m2(x):
 """
 
 
+@cache
+def saturates() -> bool:
+    """Whether torch gives the largest number of e4m3fn for what is too large, as hardware does."""
+    return not torch.tensor(1e6).to(torch.float8_e4m3fn).float().isnan().item()
+
+
 def narrowing(x: Value, target: DType, known: Mapping[Value, Operation]) -> str | None:
     """The function that converts a tile; None where the hardware's own will do."""
     if target not in NARROWING or x.tile.dtype == target:
+        return None
+    if target == F8E4M3 and saturates():
         return None
     fits = largest_size(x, known) < FIRST_TOO_LARGE[target]
     return None if fits else NARROWING[target]

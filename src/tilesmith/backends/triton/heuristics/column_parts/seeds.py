@@ -24,6 +24,8 @@ ROWS, COLUMNS, ROWS_AT_ONCE = 256, 512, 32
 """Of a program that sums columns, and of one turn of its loop."""
 PRODUCT = (128, 256, 64)
 """Of the products beside it that share no sum."""
+LEAST_SHARED_BYTES = 144 << 10
+"""Three stages of such tiles in halves."""
 
 
 def beside_column_sums(
@@ -33,7 +35,8 @@ def beside_column_sums(
     first, facts = seeds[0], kernel.facts.matmuls
     sums = {i: made for i, part in enumerate(first.parts) if (made := _of_columns(part))}
     is_long = all(f.itemsize == HALF and multiply_adds(f) >= LEAST_WORK for f in facts)
-    if not sums or not facts or not is_long or kernel.target.kind != "cuda":
+    has_room = (kernel.target.shared_bytes or 0) >= LEAST_SHARED_BYTES
+    if not sums or not facts or not is_long or kernel.target.kind != "cuda" or not has_room:
         return list(seeds)
     parts = [sums.get(i) or _wide(part) for i, part in enumerate(first.parts)]
     return [replace(first, parts=tuple(parts)), *seeds]
