@@ -148,7 +148,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 114_392,
+    "lines in src": 114_390,
     "files in src": 766,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -63,9 +63,7 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
         self._active: Executable | None = None
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
-        """Run with the installed config and all arguments, which have the form that it is bound to.
-
-        None is left to its default."""
+        """Run with the installed config and all arguments, each of the form that it is bound to."""
         self.call_any: Callable[..., Any] = self._first_call
         """The same with arguments of any form."""
         self.recorded: Callable[..., Any] | None = None
