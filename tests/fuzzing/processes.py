@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from tests.warm_python import warm_python
 
@@ -225,7 +225,7 @@ def _grade(
                     return
 
 
-def _answer_line(asked: TextIO, said: TextIO, name: str) -> str:
+def _answer_line(asked: IO[str], said: IO[str], name: str) -> str:
     """Empty where the process has ended."""
     with suppress(BrokenPipeError):
         print(name, file=asked, flush=True)
