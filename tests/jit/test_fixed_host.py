@@ -161,7 +161,7 @@ def _optional_bias(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.T
     for tile in hl.tile(x.size(0)):
         value = x[tile, :]
         if bias is not None:
-            value = value + row[:]  # pyright: ignore[reportPossiblyUnbound]
+            value = value + row[:]  # pyright: ignore[reportPossiblyUnboundVariable]
         out[tile, :] = value
     return out
 
