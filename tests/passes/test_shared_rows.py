@@ -67,7 +67,7 @@ def logarithms(m: int, n: int) -> Named:
 
 def exact_kl_div(log_pred: torch.Tensor, target: torch.Tensor) -> Results:
     terms = torch.nn.functional.kl_div(log_pred.double(), target.double(), reduction="none")
-    return {"loss": terms.sum(-1)}
+    return {"loss": terms.sum(-1) / len(log_pred)}
 
 
 def exact_jsd(log_q: torch.Tensor, log_p: torch.Tensor) -> Results:
