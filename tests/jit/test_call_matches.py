@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,13 +15,9 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith.ir.types import INT32_LIMIT
-from tilesmith.jit.call_keys import (
-    MAX_WRITTEN,
-    compile_match,
-    first_tensor,
-    is_readable,
-    storages_differ,
-)
+from tilesmith.jit.call_keys import first_tensor
+from tilesmith.jit.forms.matches import MAX_WRITTEN, compile_match, storages_differ
+from tilesmith.jit.forms.readable import are_readable, is_readable
 from tilesmith.jit.specialization_key import INT32_RANGE
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.settings import Settings
@@ -44,19 +42,24 @@ TENSORS = [
 VALUES = [0, 1, 2**31, -(2**40), 0.0, 2.5, True, False, None, "a", "b", torch.float32]
 
 
-MakeMatch = Callable[[Sequence[Any], Sequence[int]], Callable[..., bool]]
+MakeMatch = Callable[..., Callable[..., bool]]
 
 
-def make_python_match(args: Sequence[Any], written: Sequence[int]) -> Callable[..., bool]:
-    return compile_match([f"a{position}" for position in range(len(args))], args, written)
+def make_python_match(
+    args: Sequence[Any], written: Sequence[int], constants: Sequence[int] = ()
+) -> Callable[..., bool]:
+    names = [f"a{position}" for position in range(len(args))]
+    return compile_match(names, args, written, constants)
 
 
-def make_native_match(args: Sequence[Any], written: Sequence[int]) -> Callable[..., bool]:
+def make_native_match(
+    args: Sequence[Any], written: Sequence[int], constants: Sequence[int] = ()
+) -> Callable[..., bool]:
     reader = process_readers().get(Path(Settings().cache_dir))
     if reader is None:
         pytest.skip(process_readers().obstacle)
     forms = reader.Forms(lambda *args: False, True, *INT32_RANGE, INT32_LIMIT)
-    forms.add(tuple(args), tuple(written), True)
+    forms.add(tuple(args), tuple(written), True, False, tuple(constants))
     return forms
 
 
@@ -82,6 +85,90 @@ def test_values_match_exactly_where_keys_are_equal(make_match: MakeMatch):
         if type(a) is type(b):
             one, other = (BASE, a, None), (BASE, b, None)
             assert make_match(one, ())(*other) is have_equal_keys(one, other), (a, b)
+
+
+@helion.kernel
+def by_constant(x, alpha: hl.constexpr):
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] if alpha is None else x[tile] * 2
+    return out
+
+
+def test_constants_match_exactly_where_keys_are_equal(make_match: MakeMatch):
+    values = [*VALUES, -0.0, 7, 2**31 + 1, 1e-300, float("inf"), "a b", torch.float16]
+    for a, b in itertools.product(values, values):
+        if type(a) is type(b):
+            keys = [by_constant.specialization_key((BASE, value)) for value in (a, b)]
+            is_same = keys[0] == keys[1]
+            assert bool(make_match((BASE, a), (), (1,))(BASE, b)) is is_same, (a, b)
+
+
+def test_wrapped_constants_match_where_keys_are_equal():
+    for a, b in itertools.product(VALUES, VALUES):
+        one, other = ((BASE, hl.constexpr(value), None) for value in (a, b))  # pyright: ignore
+        assert are_readable(one)
+        is_same = have_equal_keys(one, other)
+        assert make_native_match(one, (), (1,))(*other) is is_same, (a, b)
+
+
+def make_closure(held: Any, other: Any = None) -> Any:
+    return lambda acc: (acc, held, other)
+
+
+def test_closures_match_exactly_where_keys_are_equal():
+    """Numbers that a function holds are constants; tensors count by their form."""
+    held = [BASE, BASE.clone(), BASE[:3], BASE.t(), BASE.half(), 1, 2, True, 0.0, -0.0, 1.5, None]
+    for a, b in itertools.product(held, held):
+        one, other = (BASE, 1.0, make_closure(a)), (BASE, 1.0, make_closure(b))
+        assert are_readable(one)
+        assert make_native_match(one, ())(*other) is have_equal_keys(one, other), (a, b)
+        deeper = (BASE, 1.0, make_closure(a, BASE))
+        assert make_native_match(one, ())(*deeper) is False
+
+
+def test_what_closures_may_hide_is_left_to_keys():
+    number = 2.0
+
+    def inner(acc: Any) -> Any:
+        return acc * number
+
+    def with_default(acc: Any, scale: Any = BASE) -> Any:
+        return acc * scale * number
+
+    for hiding in (make_closure(inner), make_closure([1]), make_closure(object()), with_default):
+        assert not are_readable((BASE, hiding))
+    assert not are_readable((BASE, [make_closure(BASE)])), "closures in containers"
+
+
+def test_closures_do_not_live_on_in_forms():
+    held = torch.zeros(4)
+    match = make_native_match((make_closure(held),), ())
+    watched = weakref.ref(held)
+    assert match(make_closure(held)) is True
+    del held
+    gc.collect()
+    assert watched() is None
+    assert match(make_closure(torch.ones(4))) is True
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+SWAPPED: Any = type("Swapped", (Pair,), {"left": Pair.right, "right": Pair.left})
+
+
+def test_named_tuples_match_exactly_where_keys_are_equal():
+    items = [(BASE, 1), (BASE.clone(), 2), (BASE.t(), 1), (BASE, 2**40), (BASE, None), (1, BASE)]
+    made = [*(Pair(*pair) for pair in items), *items]
+    for a, b in itertools.product(made, made):
+        one, other = (BASE, 1.0, a), (BASE, 1.0, b)
+        assert are_readable(one)
+        assert make_native_match(one, ())(*other) is have_equal_keys(one, other), (a, b)
+    assert not is_readable(SWAPPED(BASE, 1)), "its names are not in the order of its items"
+    assert not is_readable(torch.Size([1, 2]))
 
 
 def make_functions() -> list[Any]:

@@ -15,7 +15,7 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.source.rewriting.quiet_host import leaves_tensors
+from tilesmith.frontend.source.untouched.tensors import leaves_tensors
 from tilesmith.jit import call_finder, definition
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.settings import Settings
@@ -343,6 +343,8 @@ def _is_read_once(text: str) -> bool:
         "n = hl.specialize(x.size(1))\nassert n > 3, f'{n}'\nout = x.new_empty(n)",
         "out = torch.empty_like(x) if y is None else y\nm = max(len(x.shape), 2)",
         "x = x.contiguous()\ny = y.view(-1)[1:]\nz = x + y",
+        "n = helion.cdiv(x.size(0), 4)",
+        "a, b = (z.reshape([-1, 4]) for z in (x, y))",
     ],
 )
 def test_host_code_that_leaves_tensors_alone(text: str):
@@ -362,6 +364,8 @@ def test_host_code_that_leaves_tensors_alone(text: str):
         "x.view(3).set_(y)",
         "max = y.f\nmax(x)",
         "make(3).view(x)",
+        "ast.view(x)",
+        "a = (z.t_() for z in (x, y))",
     ],
 )
 def test_host_code_that_may_change_tensors(text: str):

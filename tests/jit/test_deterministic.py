@@ -232,7 +232,7 @@ def test_torch_is_not_asked_where_the_order_does_not_matter(torch_deterministic)
     assert torch.equal(kernel(y, torch.zeros(33, 65)), y)
     bound = kernel.bind((y, torch.zeros(33, 65)))
     assert bound._active is not None
-    assert bound.call is bound._active.call
+    assert bound.call is bound._active.recognised
 
 
 def test_the_interpreter_needs_no_permission(torch_deterministic) -> None:

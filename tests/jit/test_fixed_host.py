@@ -224,3 +224,37 @@ def test_arguments_that_host_code_resizes_are_read_again() -> None:
     for number in range(4):
         x = torch.full([8], 4.0 * number * number)
         assert kernel(x, torch.empty(4)).tolist() == [2.0 * number + 1] * 8
+
+
+def _flattened(x: torch.Tensor, y: torch.Tensor, mode: hl.constexpr = 1.0) -> torch.Tensor:
+    a, b = (t.reshape([-1, 4]) for t in (x, y))
+    rows, _columns = [n // 2 * 2 for n in (a.size(0), 4)]
+    out = torch.empty([rows, 4], dtype=a.dtype, device=a.device)
+    for tile in hl.tile(rows):
+        out[tile, :] = a[tile, :] + b[tile, :] * mode
+    return out
+
+
+def test_comprehensions_over_tuples_of_the_source_are_written_out(folded: list[str]) -> None:
+    kernel: Any = tilesmith.kernel(_flattened)
+    x, y = torch.randn(3, 2, 4), torch.randn(6, 4)
+    for mode in (1.0, 1.0, 1.0, 2.0, 1.0, -0.0, 0.0, 2.0):
+        assert torch.equal(kernel(x, y, mode), x.view(6, 4) + y * mode)
+    assert folded.count("_flattened") == 0, "sizes in a comprehension are no names"
+
+
+def _flattened_by_name(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    a, b = (t.reshape([-1, 4]) for t in (x, y))
+    out = torch.empty_like(a)
+    for tile in hl.tile(a.size(0)):
+        out[tile, :] = a[tile, :] - b[tile, :]
+    return out
+
+
+def test_names_in_comprehensions_are_put_in_place(folded: list[str]) -> None:
+    kernel: Any = tilesmith.kernel(_flattened_by_name)
+    for shape in ((3, 2, 4), (6, 4), (2, 4)):
+        x, y = torch.randn(shape), torch.randn(shape)
+        for _ in range(3):
+            assert torch.equal(kernel(x, y), (x - y).view(-1, 4))
+    assert folded.count("_flattened_by_name") == 3

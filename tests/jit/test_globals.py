@@ -117,3 +117,43 @@ def test_the_sign_of_a_zero_counts(monkeypatch) -> None:
         monkeypatch.setitem(globals(), "ZERO", zero)
         expected = torch.where(X > 5, X, torch.tensor(zero))
         assert torch.equal(fills_with_zero(X).signbit(), expected.signbit())
+
+
+STEP = 1.0
+STEPS = [1.0, 2.0]
+
+
+def stepped(x: torch.Tensor) -> torch.Tensor:
+    return x + STEP * STEPS[1]
+
+
+@helion.kernel
+def uses_a_helper(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = stepped(x[t])
+    return out
+
+
+def test_numbers_that_helpers_read(monkeypatch) -> None:
+    """They read them from their module: each value has code of its own."""
+    uses_a_helper.reset()
+    for step, other in [(1.0, 2.0)] * 4 + [(2.0, 2.0), (3.0, 2.0), (3.0, 5.0), (1.0, 2.0)]:
+        monkeypatch.setitem(globals(), "STEP", step)
+        monkeypatch.setitem(globals(), "STEPS", [1.0, other])
+        assert torch.equal(uses_a_helper(X), X + step * other)
+
+
+def test_helpers_that_get_other_code(monkeypatch) -> None:
+    uses_a_helper.reset()
+    for _ in range(4):
+        assert torch.equal(uses_a_helper(X), X + STEP * STEPS[1])
+    monkeypatch.setattr(stepped, "__code__", (lambda x: x - 1).__code__)
+    for _ in range(3):
+        assert torch.equal(uses_a_helper(X), X - 1)
+    monkeypatch.undo()
+    monkeypatch.setitem(globals(), "stepped", lambda x: x * 4)
+    for _ in range(3):
+        assert torch.equal(uses_a_helper(X), X * 4)
+    monkeypatch.undo()
+    assert torch.equal(uses_a_helper(X), X + STEP * STEPS[1])

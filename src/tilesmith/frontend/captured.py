@@ -85,7 +85,9 @@ class CapturedValues:
     def _wrap_number(self, value: Any, source: str) -> Any:
         if isinstance(value, BlockSizeInt):
             return size_of_dim(Dim.of(self._block(value, source)))
-        is_runtime = source in self._volatile and not isinstance(value, bool)
+        # Helpers read their module themselves: what they find there is part of the trace.
+        is_known = isinstance(value, bool) or source.startswith("__constants__[")
+        is_runtime = source in self._volatile and not is_known
         if isinstance(value, RuntimeInt) or (is_runtime and isinstance(value, int)):
             return self._runtime_int(value, source)
         if isinstance(value, RuntimeFloat) or is_runtime:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -159,6 +160,11 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
         self._active, self.call_any = executable, ordered_call(self, executable)
         is_settled = self.call_any is executable.call
         self.call = executable.recognised if is_settled else self.call_any
+        executable.users[:] = [partial(self._shorten, executable)] if is_settled else []
+
+    def _shorten(self, executable: Executable, call: Callable[..., Any]) -> None:
+        if self._active is executable:
+            self.call = call
 
     def _first_call(self, *args: Any) -> Any:
         with closing(self.specialization.calls):

@@ -20,6 +20,8 @@ from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.forms.matches import PLAIN, Match, compile_match
+from tilesmith.jit.forms.readable import are_readable
 from tilesmith.jit.specialization_key import INT32_RANGE, alias_pattern, tensors_of
 from tilesmith.jit.visible.profiling import is_profiled, observe
 from tilesmith.operators.gradient import needs_gradient, stands_for_another
@@ -29,6 +31,11 @@ from tilesmith.runtime.calls.reader import ArgumentSignatures
 WATCHES = (getattr(_python_dispatch, "is_in_torch_dispatch_mode", lambda: False),)
 SLOW_WATCHES = (torch.jit.is_tracing,)
 """Whether torch records what happens: calls of kernels must then be seen as operators."""
+_DISPATCH_MODE = _python_dispatch.__dict__, "_is_in_torch_dispatch_mode", False
+"""Where torch notes what the first watch tells, and what stands there otherwise."""
+_IS_NOTED = _DISPATCH_MODE[1] in _DISPATCH_MODE[0]
+_CALM = (*FORWARD_MODE, *_DISPATCH_MODE) if _IS_NOTED else FORWARD_MODE
+_NATIVE_WATCHES = () if _IS_NOTED else WATCHES
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
 MAX_FORMS = 256
@@ -74,7 +81,7 @@ class CallFinder:
         self._find_by_types: Callable[..., Any] = _find_nothing
         """The same without native code."""
         self._native: ArgumentSignatures | None = None
-        self._forms: dict[call_keys.Types, dict[Hashable, tuple[call_keys.Match, Any]]] = {}
+        self._forms: dict[call_keys.Types, dict[Hashable, tuple[Match, Any]]] = {}
         """By the shape of the first tensor, a test of all arguments and what it stands for."""
         self._learned: set[Hashable] = set()
         """Keys of arguments whose form was looked at."""
@@ -131,21 +138,22 @@ class CallFinder:
             forms.clear()
             self._learned.clear()
         names, _ = self._keys.expression(types)
-        match = call_keys.compile_match(names, args, found.written_arguments)
+        constants = self._definition.constant_positions(args)
+        match = compile_match(names, args, found.written_arguments, constants)
         if match(*args):
             forms[args[position].shape] = match, found
 
     def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
-        is_readable = self._keys.are_forms and call_keys.is_readable(tuple(args))
+        is_readable = self._keys.are_forms and are_readable(args)
         reader = self._definition.find_reader() if is_readable else None
         if reader is None:
             return False
         if self._native is None:
             rules = (self._keys.are_sizes_fixed, *INT32_RANGE, INT32_LIMIT)
             self._native = reader.Forms(self._find_by_types, *rules)
-            self._native.watches, self._native.slow_watches = WATCHES, SLOW_WATCHES
-            self._native.calm, self._native.are_recorded = FORWARD_MODE, torch.is_grad_enabled
+            self._native.watches, self._native.slow_watches = _NATIVE_WATCHES, SLOW_WATCHES
+            self._native.calm, self._native.are_recorded = _CALM, torch.is_grad_enabled
             self._native.anew = self._call_anew
             self._native.is_observed, self._native.observer = is_profiled, self._observe
             self._connect()
@@ -154,7 +162,8 @@ class CallFinder:
             self._learned.clear()
         try:
             written, is_read_once = tuple(found.written_arguments), found.definition.is_read_once
-            self._native.add(args, written, found, is_read_once)
+            constants = tuple(found.definition.constant_positions(args))
+            self._native.add(args, written, found, is_read_once, constants)
         except RuntimeError:  # a type that DLPack does not know
             return False
         return True
@@ -201,7 +210,7 @@ class CallFinder:
             yield "    try:"
             yield f"        if {absent}: return None"
             yield "    except RuntimeError: return None"
-        plain = (*call_keys.PLAIN, torch.Tensor)
+        plain = (*PLAIN, torch.Tensor)
         held = [name for name, kind in zip(names, types) if not issubclass(kind, plain)]
         if held:
             yield f"    if is_special({', '.join(held)}): return None"

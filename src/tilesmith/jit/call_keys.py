@@ -5,7 +5,7 @@ Made by one generated expression per combination of argument types: every call p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -15,8 +15,8 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import dynamic_form, find_overlap
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.forms.matches import COMPARED, PLAIN, is_short, storages_differ
 from tilesmith.jit.specialization_key import (
-    INT32_RANGE,
     KeyMaker,
     alias_pattern,
     check_layouts,
@@ -24,15 +24,6 @@ from tilesmith.jit.specialization_key import (
 )
 
 Types = tuple[type, ...]
-Match = Callable[..., bool]
-COMPARED = (bool, str, torch.dtype, torch.device, type(None))
-"""Types whose values are part of the key."""
-PLAIN = (*COMPARED, int, float)
-"""Types that hold nothing else; of integers the key has the width, of floats nothing."""
-_HELD = ("__closure__", "__defaults__", "__kwdefaults__")
-"""Where functions hold values of their own."""
-MAX_WRITTEN = 3
-"""With more tensors that are written it is quicker to compare storages than bytes."""
 
 
 class CallKeys:
@@ -73,9 +64,8 @@ class CallKeys:
 
     @property
     def are_forms(self) -> bool:
-        """Whether sizes, strides and types decide, and nothing that is computed from arguments."""
-        is_computed = self._extractors or self._user_key or self._definition.constexprs
-        return not (is_computed or self._reads_marks)
+        """Whether sizes, strides, types and constants decide, and nothing that is computed."""
+        return not (self._extractors or self._user_key or self._reads_marks)
 
     @property
     def are_sizes_fixed(self) -> bool:
@@ -182,121 +172,3 @@ def first_tensor(types: Sequence[type]) -> int | None:
     if not all(issubclass(kind, torch.Tensor) or kind in simple for kind in types):
         return None
     return next((i for i, kind in enumerate(types) if issubclass(kind, torch.Tensor)), None)
-
-
-def is_readable(argument: Any) -> bool:
-    """Whether native code can tell an argument of this form from others."""
-    kind = type(argument)
-    if kind is dict:
-        return all(type(key) is str and is_readable(held) for key, held in argument.items())
-    if kind in (list, tuple):
-        return all(map(is_readable, argument))
-    if kind is FunctionType:
-        return not any(getattr(argument, held) for held in _HELD)
-    return kind in PLAIN or kind in (torch.Tensor, torch.nn.Parameter)
-
-
-def is_short(name: str) -> str:
-    """An expression that tells whether an integer has 32 bits in device code."""
-    low, high = INT32_RANGE
-    return f"{low} <= {name} <= {high}"
-
-
-def compile_match(names: Sequence[str], args: Sequence[Any], written: Collection[int]) -> Match:
-    """A function of arguments of the same types.
-
-    Those at the ``written`` positions must not overlap with others.
-    """
-    scope: dict[str, Any] = {}
-    tests: list[str] = []
-    for name, argument in zip(names, args):
-        if isinstance(argument, torch.Tensor):
-            tests += _tensor_tests(name, argument, scope)
-        elif isinstance(argument, FunctionType):
-            tests += _function_tests(name, argument, scope)
-        elif type(argument) is int:
-            tests.append(f"({is_short(name)}) is {eval(is_short('n'), {'n': argument})}")
-        elif type(argument) is not float:
-            scope[f"{name}_value"] = argument
-            tests.append(f"{name} == {name}_value")
-    tensors = {n: tensor for n, tensor in zip(names, args) if isinstance(tensor, torch.Tensor)}
-    lines = [
-        f"def match({', '.join(names)}):",
-        f"    if not ({' and '.join(tests)}): return False",
-        *(f"    {line}" for line in _are_apart(tensors, [names[i] for i in sorted(written)])),
-    ]
-    exec("\n".join(lines), scope)
-    return scope["match"]
-
-
-def _tensor_tests(name: str, tensor: torch.Tensor, scope: dict[str, Any]) -> list[str]:
-    """Tests that sizes, strides, dtype and device are the same; what differs most comes first."""
-    scope[f"{name}_shape"], scope[f"{name}_dtype"] = tuple(tensor.shape), tensor.dtype
-    tests = [f"{name}.shape == {name}_shape"]
-    if tensor.is_contiguous() and min(tensor.shape, default=0) > 1:
-        # Only one choice of strides is contiguous, unless a size is 0 or 1.
-        tests.append(f"{name}.is_contiguous()")
-    else:
-        scope[f"{name}_strides"] = tensor.stride()
-        tests.append(f"{name}.stride() == {name}_strides")
-    tests.append(f"{name}.dtype is {name}_dtype")
-    if tensor.is_cpu:
-        return [*tests, f"{name}.is_cpu"]
-    if tensor.is_cuda:
-        # No process has accelerators of two kinds, and what is on none of them has number -1.
-        return [*tests, f"{name}.get_device() == {tensor.get_device()}"]
-    scope[f"{name}_device"] = tensor.device
-    return [*tests, f"{name}.device == {name}_device"]
-
-
-def _function_tests(name: str, function: FunctionType, scope: dict[str, Any]) -> list[str]:
-    """Tests for the same code over the same globals that holds no values of its own."""
-    scope[f"{name}_code"], scope[f"{name}_globals"] = function.__code__, function.__globals__
-    return [
-        f"{name}.__code__ is {name}_code",
-        f"{name}.__globals__ is {name}_globals",
-        *(f"not {name}.{held}" for held in _HELD),
-    ]
-
-
-def _are_apart(tensors: Mapping[str, torch.Tensor], written: Sequence[str]) -> Iterator[str]:
-    """Statements that return whether the written tensors overlap with no other.
-
-    Sizes and strides are known by then, so the address of a tensor tells which bytes it has.
-    """
-    if len(tensors) < 2 or not written:
-        yield "return True"
-        return
-    if len(written) > MAX_WRITTEN:
-        yield f"return {storages_differ(list(tensors))}"
-        return
-    num_bytes = {name: _num_bytes(tensor) for name, tensor in tensors.items()}
-    for name in tensors:
-        yield f"{name} = {name}.data_ptr()"
-    for name in written:
-        yield f"{name}_end = {name} + {num_bytes[name]}"
-        others = {num_bytes[other] for other in tensors if other != name}
-        yield from (f"{name}_after_{count} = {name} - {count}" for count in sorted(others))
-    overlaps = [
-        f"{name}_after_{num_bytes[other]} < {other} < {name}_end"
-        for name in written
-        for other in tensors
-        if other != name
-    ]
-    yield f"return not ({' or '.join(overlaps)})"
-
-
-def _num_bytes(tensor: torch.Tensor) -> int:
-    """From the first to the last element."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return (last + 1) * tensor.element_size()
-
-
-def storages_differ(names: Sequence[str]) -> str:
-    """An expression that tells whether no two of these tensors share storage."""
-    addresses = [f"{name}.untyped_storage().data_ptr()" for name in names]
-    if len(names) == 2:
-        return f"{addresses[0]} != {addresses[1]}"
-    return f"len({{{', '.join(addresses)}}}) == {len(names)}" if names else "True"

@@ -61,6 +61,14 @@ class Executable:
         """Runs host code with all arguments, and with ``launch`` at its launch point."""
         self.recognised: Callable[..., Any] = _fail
         """The same for arguments that are known to have one form."""
+        self.users: list[Callable[[Callable[..., Any]], None]] = []
+        """Told of what takes the place of ``recognised``."""
+
+    def settle(self, call: Callable[..., Any]) -> None:
+        """Recognised calls go a shorter way from now on."""
+        self.recognised = call
+        for use in self.users:
+            use(call)
 
 
 def _fail(*values: Any) -> None:
@@ -247,7 +255,7 @@ class Executables:
         executable.launch.device = self._device  # type: ignore[attr-defined]
         make_session = partial(self._make_session, executable.config, executable.blocks)
         executable.recognised = recognised_call(
-            self._definition, executable, launcher, variant, make_session
+            self._definition, executable, launcher, variant, make_session, executable.settle
         )
 
     def _whole_config(self) -> Config:

@@ -70,8 +70,7 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         with self._lock:
             super().use(definition)
             self.__dict__.pop("_staged", None)
-            is_whole = definition.arguments.is_positional
-            self._num_parameters = len(definition.parameters) if is_whole else -1
+            self._defaults = definition.arguments.defaults
             self._keys = CallKeys(definition, self.user_key)
             self._bound_kernels: dict[Hashable, BoundKernel] = {}
             """Kernels for the device of their arguments, by key."""
@@ -147,8 +146,11 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         values: Any = args
         if is_dynamo_compiling():  # False, unless Dynamo traces this
             return self._in_graphs.call_as_written(values, kwargs)
-        if kwargs or len(args) != self._num_parameters:
+        rest = None if kwargs else self._defaults.get(len(args))
+        if rest is None:
             values = self.definition.arguments.normalize(*args, **kwargs)
+        elif rest:
+            values = args + rest
         return self._finder.run(*values)
 
     def _call_anew(self, *args: Any) -> Any:

@@ -5,7 +5,6 @@ Nobody else may use these: a bound kernel that is called directly gets arguments
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -21,6 +20,8 @@ from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.fixed_host.folding import HostFolder, NotFixedError
+from tilesmith.jit.fixed_host.native_calls.finding import find_native_call
+from tilesmith.jit.fixed_host.native_calls.watching import HELD_MODULES, names_of
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard
 
 Guards = Sequence[tuple[Any, ...]]
@@ -33,14 +34,18 @@ def recognised_call(
     launcher: Launcher,
     variant: Variant,
     make_session: Callable[[], HostSession],
+    settle: Callable[[Call], None],
 ) -> Call:
-    """The call of an executable for arguments of one form; only native code takes addresses."""
+    """The call of an executable for arguments of one form; only native code takes addresses.
+
+    ``settle`` is told of a shorter one that the first call has found.
+    """
     is_native = executable.runner.backend is CPU_BACKEND and definition.settings.static_shapes
-    is_more = bool(definition.split.source.before or variant.trace.guards)
-    if not (is_native and is_more and definition.is_read_once):
+    if not (is_native and definition.is_read_once):
         return executable.call
     place = (definition.split, executable.call, executable.launch, launcher)
-    return FixedCalls(*place, variant.trace.guards, variant.trace.constants, make_session).call()
+    trace = variant.trace
+    return FixedCalls(*place, trace.guards, trace.constants, make_session, settle).call()
 
 
 class _StaleError(Exception):
@@ -68,6 +73,7 @@ class FixedCalls:
     guards: Guards
     constants: Sequence[Any]
     make_session: Callable[[], HostSession]
+    settle: Callable[[Call], None]
 
     def call(self) -> Call:
         """A function of arguments of one form."""
@@ -76,7 +82,12 @@ class FixedCalls:
 
         def begin(_: Launcher, *args: Any) -> Any:
             nonlocal run, launch
-            run, launch = self._fixed(args) or (self._otherwise, self.launch)
+            native = find_native_call(self, args)
+            if native is None:
+                run, launch = self._fixed(args) or (self._otherwise, self.launch)
+            else:
+                run = lambda _, *args: native(*args)  # noqa: E731
+                self.settle(native)
             return self.plain(*args)
 
         def call(*args: Any) -> Any:
@@ -105,7 +116,7 @@ class FixedCalls:
             # First, because it refuses host code with effects, which must not run once more.
             with torch.no_grad(), running_host(self.make_session()):
                 code = self.split.changed_host_code(fold)
-            if code is None or not self._fits(args):
+            if code is None or not self.fits(args):
                 return None
             return self._made(code, found[0])
         except Exception:  # whatever expressions raise: the call itself will raise it
@@ -115,7 +126,7 @@ class FixedCalls:
         source = self.split.source
         host: FunctionType = make_function(code, source, source.function.__globals__)
         launch = _copy_of(self.launcher)
-        open_guards = self._open_guards(folder)
+        open_guards = self.open_guards(folder)
         if open_guards:
             given = (self.split.captured, open_guards, self.constants)
             launch = compile_choice(*given, self.launcher, _refuse)
@@ -123,12 +134,12 @@ class FixedCalls:
             setattr(launch, name, value)
         return host, launch
 
-    def _open_guards(self, folder: HostFolder) -> Guards:
+    def open_guards(self, folder: HostFolder) -> Guards:
         """Those of something that the forms do not tell."""
-        open_names = set(self.split.captured) - folder.known.keys()
-        return [guard for guard in self.guards if open_names & _names_of(guard[0])]
+        open_names = {*self.split.captured, HELD_MODULES} - folder.known.keys()
+        return [guard for guard in self.guards if open_names & names_of(guard[0])]
 
-    def _fits(self, args: tuple[Any, ...]) -> bool:
+    def fits(self, args: tuple[Any, ...]) -> bool:
         """Whether all guards hold for such arguments."""
         holds = compile_guard(self.split.captured, self.guards, self.constants)
         reached: list[bool] = []
@@ -151,8 +162,3 @@ def _copy_of(launcher: Launcher) -> Launcher:
     if not isinstance(launcher, FunctionType):
         raise NotFixedError
     return FunctionType(launcher.__code__, launcher.__globals__, launcher.__name__)
-
-
-def _names_of(expression: str) -> set[str]:
-    nodes = ast.walk(ast.parse(expression, mode="eval"))
-    return {node.id for node in nodes if isinstance(node, ast.Name)}

@@ -18,6 +18,8 @@ from typing_extensions import override
 from tilesmith.frontend.source.kernel_source import KernelSource, called_name
 from tilesmith.frontend.source.names import parameter_names
 from tilesmith.frontend.source.split_kernel import LAUNCH
+from tilesmith.jit.fixed_host.rewriting.comprehensions import written_out
+from tilesmith.jit.fixed_host.rewriting.views import loaded_names, skip_views
 
 FIXED_TYPES = (type(None), bool, str, torch.dtype, torch.Tensor, torch.nn.Parameter)
 """Arguments of these types count by value, tensors by form."""
@@ -138,11 +140,11 @@ class HostFolder(KnownForms, ast.NodeTransformer):
     def fold(self) -> None:
         """Change the source; NotFixedError where something is left that may do anything."""
         before = [self._folded(statement) for statement in self._source.before]
-        _skip_views(before, self._unread_views(before))
+        skip_views(before, self._unread_views(before))
         self._source.tree.body[: self._source.num_before] = before
 
     def _unread_views(self, before: list[ast.stmt]) -> dict[str, str]:
-        read = {*_loaded(before), *self._source.names_after.read}
+        read = {*loaded_names(before), *self._source.names_after.read}
         once = {name for name, count in self._num_bound.items() if count == 1} - read
         return {name: base for name, base in self._same.items() if name in once}
 
@@ -167,6 +169,7 @@ class HostFolder(KnownForms, ast.NodeTransformer):
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> ast.stmt:
         names = _names_in(target)
+        value = written_out(value) if isinstance(target, ast.Tuple) else value
         if isinstance(target, ast.Name) and self._is_open_number(value):
             self.known.pop(target.id, None)
             self._num_bound[target.id] += 1
@@ -266,25 +269,3 @@ def _names_in(target: ast.expr) -> list[str]:
 
 def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _loaded(statements: list[ast.stmt]) -> Iterator[str]:
-    for statement in statements:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                yield node.id
-
-
-def _skip_views(statements: list[ast.stmt], views: Mapping[str, str]) -> None:
-    """Hand over the tensor itself: only the address counts, and that is the same."""
-
-    def base_of(target: ast.expr, value: ast.expr) -> ast.expr:
-        if not isinstance(target, ast.Name) or target.id not in views:
-            return value
-        return ast.copy_location(ast.Name(views[target.id], ast.Load()), value)
-
-    for assign in (n for s in statements for n in ast.walk(s) if isinstance(n, ast.Assign)):
-        target, value = assign.targets[0], assign.value
-        assign.value = base_of(target, value)
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            value.elts = list(map(base_of, target.elts, value.elts))

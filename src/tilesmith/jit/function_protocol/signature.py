@@ -41,7 +41,7 @@ class KernelSignature:
         """Whether the positional arguments of a call are the values of the parameters."""
 
     @functools.cached_property
-    def _tails(self) -> dict[int, tuple[Any, ...]]:
+    def defaults(self) -> dict[int, tuple[Any, ...]]:
         """The defaults that complete a number of positional arguments, where that is allowed."""
         if not self.is_positional:
             return {}
@@ -51,7 +51,7 @@ class KernelSignature:
 
     def normalize(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """A value for each parameter: keywords placed, defaults applied."""
-        tail = None if kwargs else self._tails.get(len(args))
+        tail = None if kwargs else self.defaults.get(len(args))
         if tail is not None:
             return args + tail
         try:

@@ -80,7 +80,7 @@ static inline int read_tensor(PyObject *object, Tensor *tensor) {
     return tensor->num_axes > 0 && (tensor->sizes == NULL || tensor->strides == NULL) ? -1 : 0;
 }
 
-/* The arguments of a call; lists, tuples and dicts are each followed by what they hold. */
+/* The arguments of a call; lists, tuples, dicts and functions are each followed by what they hold. */
 
 enum { MAX_ARGUMENTS = 64, MAX_LEAVES = 128 };
 
@@ -98,7 +98,16 @@ int spread_argument(Leaves *leaves, PyObject *argument); /* not 0 where there is
 void spread_arguments(Leaves *leaves);
 
 static inline int is_container(PyObject *object) {
-    return PyTuple_CheckExact(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
+    return PyTuple_Check(object) || PyList_CheckExact(object) || PyDict_CheckExact(object);
+}
+
+static inline Py_ssize_t num_cells(PyObject *function) {
+    PyObject *closure = PyFunction_GET_CLOSURE(function);
+    return closure == NULL ? 0 : PyTuple_GET_SIZE(closure);
+}
+
+static inline int holds_others(PyObject *object) {
+    return is_container(object) || (PyFunction_Check(object) && num_cells(object));
 }
 
 static inline void find_leaves(Leaves *leaves, PyObject *const *args, Py_ssize_t count) {
@@ -107,7 +116,7 @@ static inline void find_leaves(Leaves *leaves, PyObject *const *args, Py_ssize_t
     leaves->num_args = leaves->count = count;
     leaves->num_spread = 0;
     leaves->are_too_many = count > MAX_ARGUMENTS;
-    while (num_plain < count && !is_container(args[num_plain])) num_plain++;
+    while (num_plain < count && !holds_others(args[num_plain])) num_plain++;
     if (num_plain < count && !leaves->are_too_many) spread_arguments(leaves);
 }
 
@@ -126,4 +135,43 @@ typedef struct {
 
 extern _Thread_local const Reading *latest_reading;
 
-extern PyTypeObject forms_type, layout_type, function_type;
+/* Functions of torch's libraries; NULL: none of them is known. Tensors are handles of the ABI that
+   torch keeps stable, each of which wrap turns into an object of its own. */
+typedef struct {
+    int32_t (*make)(int64_t num_axes, const int64_t *sizes, const int64_t *strides, int32_t type,
+                    int32_t device, int32_t device_number, void **tensor);
+    int32_t (*find_data)(void *tensor, void **data);
+    int32_t (*forget)(void *tensor);
+    PyObject *(*wrap)(const void *tensor);
+    int (*count_threads)(void);
+    char (*are_gradients_kept)(void);
+    char (*has_function_modes)(void);
+    void *(*find_context)(void);
+    char (*is_deterministic)(const void *context);
+} TorchCalls;
+
+enum { MAX_QUICK_AXES = 8 };
+
+typedef struct {
+    int is_there;
+    int32_t type;
+    int64_t num_axes, extents[2 * MAX_QUICK_AXES]; /* sizes, then strides */
+    Py_ssize_t num_zeroed; /* bytes that are set to 0 */
+} QuickMaker;
+
+extern TorchCalls torch_calls;
+
+int ask_torch(PyObject *question); /* the answer of a function of torch, -1 for others */
+long long count_torch_threads(PyObject *question);
+int can_make_quickly(void);
+PyObject *make_quickly(const QuickMaker *maker, void **data); /* NULL: ask Python */
+int parse_quick_maker(PyObject *item, QuickMaker *maker);
+PyObject *use_torch(PyObject *module, PyObject *given);
+PyObject *make_tensor(PyObject *module, PyObject *item);
+
+/* Machine code of a kernel. */
+typedef void (*Code)(const char *arguments, int64_t num_threads);
+
+long long threads_to_use(long long asked); /* one in a fork of a process that has used several */
+
+extern PyTypeObject forms_type, layout_type, function_type, fixed_call_type;

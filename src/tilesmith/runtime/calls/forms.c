@@ -10,13 +10,14 @@
 #include <structmember.h>
 #include <time.h>
 
-typedef enum { ANY, EQUAL, SHORT, LONG, FUNCTION, LENGTH, KEYS, TENSOR } Test;
+typedef enum { ANY, EQUAL, BITS, SHORT, LONG, FUNCTION, LENGTH, KEYS, TENSOR } Test;
 
 typedef struct {
     PyTypeObject *type;
     Test test;
-    PyObject *value;    /* of EQUAL and FUNCTION; a tuple of strings of KEYS */
-    Py_ssize_t length;  /* of LENGTH and KEYS */
+    PyObject *value;    /* of EQUAL; code and globals of FUNCTION; a tuple of strings of KEYS */
+    double number;      /* of BITS */
+    Py_ssize_t length;  /* of LENGTH and KEYS; of FUNCTION how many values it holds in cells */
     int is_item;        /* held by a container, whose key does not tell classes of tensors apart */
     int is_written; /* from here on of TENSOR */
     Device device;
@@ -125,19 +126,34 @@ static int remember_tensor(Place *place, PyObject *object, const Rules *rules) {
     return 0;
 }
 
-static int remember(Place *place, PyObject *object, const Rules *rules) {
+static int has_defaults(PyObject *function) {
+    return PyFunction_GET_DEFAULTS(function) != NULL ||
+           PyFunction_GET_KW_DEFAULTS(function) != NULL;
+}
+
+/* The function itself is not kept: what it holds may be large. */
+static int remember_function(Place *place, PyObject *function) {
+    PyObject *code = PyFunction_GET_CODE(function), *globals = PyFunction_GET_GLOBALS(function);
+    place->test = FUNCTION;
+    place->length = num_cells(function);
+    place->value = has_defaults(function) ? Py_NewRef(Py_None) : PyTuple_Pack(2, code, globals);
+    return place->value == NULL ? -1 : 0;
+}
+
+/* Constants count by value; of floats every bit does: 0.0 is not -0.0. */
+static int remember(Place *place, PyObject *object, int is_constant, const Rules *rules) {
     place->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
     if (is_tensor(object)) return remember_tensor(place, object, rules);
-    if (PyFloat_CheckExact(object)) return 0;
-    if (PyLong_CheckExact(object)) {
+    if (PyFloat_CheckExact(object)) {
+        place->test = is_constant ? BITS : ANY;
+        place->number = PyFloat_AS_DOUBLE(object);
+        return 0;
+    }
+    if (PyLong_CheckExact(object) && !is_constant) {
         place->test = width_of(object, rules);
         return 0;
     }
-    if (PyFunction_Check(object)) {
-        place->test = FUNCTION;
-        place->value = Py_NewRef(object);
-        return 0;
-    }
+    if (PyFunction_Check(object)) return remember_function(place, object);
     if (PyDict_CheckExact(object)) {
         place->test = KEYS;
         place->length = PyDict_GET_SIZE(object);
@@ -154,16 +170,12 @@ static int remember(Place *place, PyObject *object, const Rules *rules) {
     return 0;
 }
 
-static int holds_values(PyObject *function) {
-    return PyFunction_GET_CLOSURE(function) != NULL || PyFunction_GET_DEFAULTS(function) != NULL ||
-           PyFunction_GET_KW_DEFAULTS(function) != NULL;
-}
-
-/* Whether two functions are the same code over the same globals, and hold nothing of their own. */
-static int is_same_code(PyObject *function, PyObject *known) {
-    return PyFunction_GET_CODE(function) == PyFunction_GET_CODE(known) &&
-           PyFunction_GET_GLOBALS(function) == PyFunction_GET_GLOBALS(known) &&
-           !holds_values(function) && !holds_values(known);
+/* Whether a function is the same code over the same globals; what its cells hold comes after it. */
+static int is_same_code(const Place *place, PyObject *function) {
+    return place->value != Py_None && !has_defaults(function) &&
+           num_cells(function) == place->length &&
+           PyFunction_GET_CODE(function) == PyTuple_GET_ITEM(place->value, 0) &&
+           PyFunction_GET_GLOBALS(function) == PyTuple_GET_ITEM(place->value, 1);
 }
 
 /* Whether a dict has these strings for keys, in this order; comparing strings runs no other code. */
@@ -202,11 +214,15 @@ static int fits_place(const Place *place, PyObject *object, const Tensor *tensor
         return 1;
     case EQUAL:
         return PyObject_RichCompareBool(object, place->value, Py_EQ);
+    case BITS: {
+        double number = PyFloat_AS_DOUBLE(object);
+        return memcmp(&number, &place->number, sizeof(number)) == 0;
+    }
     case SHORT:
     case LONG:
         return width_of(object, rules) == place->test;
     case FUNCTION:
-        return is_same_code(object, place->value);
+        return is_same_code(place, object);
     case LENGTH:
         return PySequence_Fast_GET_SIZE(object) == place->length;
     case KEYS:
@@ -265,7 +281,7 @@ typedef struct {
     PyObject *anew;         /* runs calls that are not recognised */
     PyObject *watches;      /* callables: whether torch records what happens just now */
     PyObject *slow_watches; /* likewise, of states that take torch long to enter */
-    PyObject *calm;         /* a dict, a key and what it has there while nothing else happens */
+    PyObject *calm;         /* dicts, keys and what these have there while nothing else happens */
     PyObject *are_recorded; /* callable: whether gradients of calculations are kept */
     PyObject *observer;     /* calls what it is given, such that a profiler sees it */
     PyObject *is_observed;  /* callable: whether a profiler looks; slow to start, like traces */
@@ -294,6 +310,8 @@ static Form *find_form(Forms *self, const Leaves *leaves, Tensor *tensors) {
 }
 
 static int is_true(PyObject *callable) {
+    int known = ask_torch(callable);
+    if (known >= 0) return known;
     PyObject *answer = PyObject_CallNoArgs(callable);
     if (answer == NULL) return -1;
     int result = PyObject_IsTrue(answer);
@@ -323,10 +341,13 @@ static int is_any_true(PyObject *callables) {
 
 /* Reading a name is ten times as fast as calling a function that does. */
 static int is_calm(PyObject *calm) {
-    if (calm == NULL || !PyTuple_CheckExact(calm) || PyTuple_GET_SIZE(calm) != 3) return 1;
-    if (!PyDict_CheckExact(PyTuple_GET_ITEM(calm, 0))) return 1;
-    PyObject *now = PyDict_GetItem(PyTuple_GET_ITEM(calm, 0), PyTuple_GET_ITEM(calm, 1));
-    return now == NULL || now == PyTuple_GET_ITEM(calm, 2);
+    if (calm == NULL || !PyTuple_CheckExact(calm)) return 1;
+    for (Py_ssize_t i = 0; i + 2 < PyTuple_GET_SIZE(calm); i += 3) {
+        if (!PyDict_CheckExact(PyTuple_GET_ITEM(calm, i))) continue;
+        PyObject *now = PyDict_GetItem(PyTuple_GET_ITEM(calm, i), PyTuple_GET_ITEM(calm, i + 1));
+        if (now != NULL && now != PyTuple_GET_ITEM(calm, i + 2)) return 0;
+    }
+    return 1;
 }
 
 /* A thread that has heard "no" this short a time ago gets no other answer: the Python code with
@@ -493,7 +514,8 @@ static int mark_written(Form *form, PyObject *positions, const Py_ssize_t *start
     return 0;
 }
 
-static Form *remember_all(const Leaves *leaves, PyObject *result, const Rules *rules) {
+static Form *remember_all(const Leaves *leaves, const char *are_constant, PyObject *result,
+                          const Rules *rules) {
     size_t num_bytes = sizeof(Form) + (size_t)leaves->num_spread * sizeof(Place);
     Form *form = PyMem_Calloc(1, num_bytes);
     if (form == NULL) {
@@ -502,8 +524,8 @@ static Form *remember_all(const Leaves *leaves, PyObject *result, const Rules *r
     }
     form->result = Py_NewRef(result);
     while (form->num_places < leaves->num_spread) {
-        PyObject *leaf = leaves->spread[form->num_places];
-        if (remember(&form->places[form->num_places++], leaf, rules)) {
+        Py_ssize_t place = form->num_places++;
+        if (remember(&form->places[place], leaves->spread[place], are_constant[place], rules)) {
             free_form(form); /* with what the last place holds so far */
             return NULL;
         }
@@ -511,17 +533,29 @@ static Form *remember_all(const Leaves *leaves, PyObject *result, const Rules *r
     return form;
 }
 
-static Form *make_form(PyObject *args, PyObject *written, PyObject *result, const Rules *rules) {
+/* Whether the numbers in an argument are; those that a function holds always are. */
+static int is_constant(PyObject *args, Py_ssize_t position, PyObject *constants) {
+    if (PyFunction_Check(PyTuple_GET_ITEM(args, position))) return 1;
+    for (Py_ssize_t i = 0; constants && i < PyTuple_GET_SIZE(constants); i++)
+        if (PyLong_AsSsize_t(PyTuple_GET_ITEM(constants, i)) == position) return 1;
+    return 0;
+}
+
+static Form *make_form(PyObject *args, PyObject *written, PyObject *constants, PyObject *result,
+                       const Rules *rules) {
     Py_ssize_t count = PyTuple_GET_SIZE(args);
     Py_ssize_t starts[MAX_ARGUMENTS + 1] = {0};
+    char are_constant[MAX_LEAVES];
     Leaves leaves = {.num_spread = 0};
     Form *form = NULL;
     int are_few = count <= MAX_ARGUMENTS;
     for (Py_ssize_t i = 0; are_few && i < count; i++) {
         are_few = spread_argument(&leaves, PyTuple_GET_ITEM(args, i)) == 0;
         starts[i + 1] = leaves.num_spread;
+        memset(are_constant + starts[i], is_constant(args, i, constants),
+               (size_t)(starts[i + 1] - starts[i]));
     }
-    if (are_few) form = remember_all(&leaves, result, rules);
+    if (are_few) form = remember_all(&leaves, are_constant, result, rules);
     else PyErr_SetString(PyExc_RuntimeError, "more arguments than are looked at");
     release_leaves(&leaves);
     if (form == NULL) return NULL;
@@ -535,12 +569,12 @@ static Form *make_form(PyObject *args, PyObject *written, PyObject *result, cons
 }
 
 static PyObject *forms_add(Forms *self, PyObject *given) {
-    PyObject *args, *written, *result;
+    PyObject *args, *written, *result, *constants = NULL;
     int is_read_once = 0;
-    if (!PyArg_ParseTuple(given, "O!O!O|p", &PyTuple_Type, &args, &PyTuple_Type, &written, &result,
-                          &is_read_once))
+    if (!PyArg_ParseTuple(given, "O!O!O|pO!", &PyTuple_Type, &args, &PyTuple_Type, &written,
+                          &result, &is_read_once, &PyTuple_Type, &constants))
         return NULL;
-    Form *form = make_form(args, written, result, &self->rules);
+    Form *form = make_form(args, written, constants, result, &self->rules);
     if (form == NULL) return NULL;
     form->is_read_once = is_read_once;
     Form **forms = PyMem_Realloc(self->forms, (size_t)(self->count + 1) * sizeof(Form *));
@@ -621,9 +655,10 @@ static Py_ssize_t forms_length(Forms *self) { return self->count; }
 
 static PyMethodDef forms_methods[] = {
     {"add", (PyCFunction)forms_add, METH_VARARGS,
-     "add(args, written, result, is_read_once=False): give the result for arguments like these from\n"
-     "now on; tensors at the written positions must not overlap with others. Where they are read\n"
-     "once, what runs them launches with tensors as they were when it was called."},
+     "add(args, written, result, is_read_once=False, constants=()): give the result for arguments\n"
+     "like these from now on; tensors at the written positions must not overlap with others, those\n"
+     "at positions of constants count by value. Where tensors are read once, what runs them launches\n"
+     "with tensors as they were when it was called."},
     {"run", (PyCFunction)(void (*)(void))forms_run, METH_FASTCALL,
      "run(*args): what the attribute ``call`` of the result makes of the arguments, or ``recorded``\n"
      "where gradients are wanted; where there is no result, or None, what ``anew`` does."},
@@ -639,7 +674,7 @@ static PyMemberDef forms_members[] = {
     {"slow_watches", T_OBJECT, offsetof(Forms, slow_watches), 0,
      "Likewise; not asked again for 20 us after they have all said no in this thread."},
     {"calm", T_OBJECT, offsetof(Forms, calm), 0,
-     "A dict, a key and an object; where the dict has another one there, the result is None."},
+     "Dicts, each with a key and an object; where one has another there, the result is None."},
     {"are_recorded", T_OBJECT, offsetof(Forms, are_recorded), 0,
      "A function; where it says true and a tensor requires a gradient, the result is None."},
     {"is_observed", T_OBJECT, offsetof(Forms, is_observed), 0,

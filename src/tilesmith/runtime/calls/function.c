@@ -5,8 +5,6 @@
 #include <pthread.h>
 #include <stddef.h>
 
-typedef void (*Code)(const char *arguments, int64_t num_threads);
-
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
@@ -18,7 +16,7 @@ static volatile int has_used_threads, is_without_threads;
 
 static void begin_fork(void) { is_without_threads |= has_used_threads; }
 
-static long long threads_to_use(long long asked) {
+long long threads_to_use(long long asked) {
     if (asked <= 1) return asked;
     has_used_threads = 1;
     return is_without_threads ? 1 : asked;

@@ -1,4 +1,4 @@
-/* The leaves of arguments: what containers hold, in a fixed order. */
+/* The leaves of arguments: what containers and functions hold, in a fixed order. */
 
 #include "exchange.h"
 
@@ -17,6 +17,11 @@ int spread_argument(Leaves *leaves, PyObject *argument) {
         Py_ssize_t position = 0;
         while (PyDict_Next(argument, &position, &key, &value))
             if (spread_argument(leaves, value)) return -1;
+    } else if (PyFunction_Check(argument)) {
+        for (Py_ssize_t i = 0; i < num_cells(argument); i++) {
+            PyObject *held = PyCell_GET(PyTuple_GET_ITEM(PyFunction_GET_CLOSURE(argument), i));
+            if (held == NULL || spread_argument(leaves, held)) return -1;
+        }
     } else if (is_container(argument)) {
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(argument); i++)
             if (spread_argument(leaves, PySequence_Fast_GET_ITEM(argument, i))) return -1;

@@ -26,10 +26,11 @@ import torch
 
 from tilesmith.artifacts import LaunchParameter
 from tilesmith.disk.entries import ObjectCache, object_key
+from tilesmith.runtime.torch_symbols.symbols import use_torch_symbols
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
-_SOURCES = ("tensor_reader.c", "forms.c", "leaves.c", "layout.c", "function.c", "signs.c")
+_SOURCES = tuple(sorted(path.name for path in _FOLDER.glob("*.c")))
 _FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 """Other classes of tensors may hide what they hold."""
@@ -50,8 +51,8 @@ class ArgumentSignatures(Protocol):
     """Where one says true the result is None: torch traces the call."""
     slow_watches: tuple[Callable[[], bool], ...]
     """Likewise, of states that torch takes long to enter: not asked in each call."""
-    calm: tuple[dict[str, Any], str, object]
-    """A dict, a key and what it has there; where it has something else the result is None."""
+    calm: tuple[object, ...]
+    """Dicts, each with a key and what it has there; where one has something else it is None."""
     are_recorded: Callable[[], bool]
     """Where it says true and a tensor requires a gradient the result is None."""
     is_observed: Callable[[], bool]
@@ -75,12 +76,14 @@ class ArgumentSignatures(Protocol):
         written: tuple[int, ...],
         result: object,
         is_read_once: bool = False,
+        constants: tuple[int, ...] = (),
     ) -> None:
         """Give a result from now on; tensors at ``written`` must not overlap with others.
 
         Tensors count by sizes, strides, type and device, integers by whether they are short,
-        floats not at all, everything else by equality. Those that are read once reach the first
-        ``Layout`` of the result as they were when ``run`` was called.
+        floats not at all, everything else by equality. At positions of ``constants``, and in
+        functions, numbers count by value. Tensors that are read once reach the first ``Layout`` of
+        the result as they were when ``run`` was called.
         """
         ...
 
@@ -135,6 +138,9 @@ class TensorReader(Protocol):
         """The machine code at an address; ctypes takes 0.2 us to call it."""
         ...
 
+    FixedCall: Callable[..., Callable[..., Any]]
+    """All of a call: what makes tensors, machine code, what is returned (``fixed_call.c``)."""
+
 
 class CannotBuildError(Exception):
     """Why there is no native reader here."""
@@ -185,6 +191,7 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     if not module.use(exchange, _TYPES, _sign_pairs()):
         raise CannotBuildError("DLPack's C exchange API has another version")
     _try_out(module)
+    use_torch_symbols(module)
     return cast("TensorReader", module)
 
 

@@ -1,4 +1,4 @@
-/* The module ``tensor_reader``, with the types ``Forms``, ``Layout`` and ``Function``. */
+/* The module ``tensor_reader``, with the types ``Forms``, ``Layout``, ``Function`` and ``FixedCall``. */
 
 #include "exchange.h"
 
@@ -50,6 +50,11 @@ static PyMethodDef functions[] = {
     {"use", use, METH_VARARGS,
      "use(capsule, types, pairs=()): read objects of these types by this exchange API; whether that\n"
      "is possible. The pairs differ in their sign only: they show where views are marked."},
+    {"use_torch", use_torch, METH_VARARGS,
+     "use_torch(addresses, count_threads, is_grad_enabled): call functions of torch's libraries; the\n"
+     "last two are what Python calls to ask the same."},
+    {"make_tensor", make_tensor, METH_O,
+     "make_tensor((type, sizes, strides, num_zeroed)): a tensor and its address; None: not possible."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -65,7 +70,8 @@ PyMODINIT_FUNC PyInit_tensor_reader(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) return NULL;
     if (add_type(module, "Forms", &forms_type) || add_type(module, "Layout", &layout_type) ||
-        add_type(module, "Function", &function_type)) {
+        add_type(module, "Function", &function_type) ||
+        add_type(module, "FixedCall", &fixed_call_type)) {
         Py_DECREF(module);
         return NULL;
     }

@@ -35,15 +35,20 @@ def native_launcher(
     name, target = artifact.kernel_name, artifact.target
     LAUNCH.info("%s: runs natively for %s, threads %d", name, target, threads)
     entry = load_artifact(artifact, options.cache_dir)
-    launch = make_caller(artifact, quick_entry(entry, options), captured, constants, options)
-    launch.code = entry  # type: ignore[attr-defined]  # to be kept for as long as it may be called
+    launch: Any = make_caller(artifact, quick_entry(entry, options), captured, constants, options)
+    launch.code = entry  # to be kept for as long as it may be called
+    launch.artifact, launch.options = artifact, options
     return launch
 
 
 def quick_entry(entry: Entry, options: LaunchOptions) -> Entry:
     """The same function, called by native code where that can be had."""
-    address = ctypes.cast(cast("Any", entry), ctypes.c_void_p).value or 0
-    return entry if options.reader is None else options.reader.Function(address)
+    return entry if options.reader is None else options.reader.Function(address_of(entry))
+
+
+def address_of(entry: Entry) -> int:
+    """Where its machine code begins."""
+    return ctypes.cast(cast("Any", entry), ctypes.c_void_p).value or 0
 
 
 def make_caller(

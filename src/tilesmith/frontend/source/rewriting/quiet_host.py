@@ -3,7 +3,6 @@
 ``print``, logging, counters and the like happen at calls, not where a kernel is bound. A statement
 that binds no local name is left out unless something that stays reads what it touches. Guards at
 the launch point compare what such a run has found with what the whole of host code computes.
-Where no statement can change a tensor, calls read each tensor once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.frontend.source.kernel_source import KernelSource, called_name
+from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.names import (
     SCOPES,
     declared_globals,
@@ -161,20 +160,20 @@ def is_speech(call: ast.Call, module: Mapping[str, Any], local: Collection[str])
         return function.id in _SPEAKING and function.id not in (*local, *module)
     owner = _place_of(function.value) if isinstance(function, ast.Attribute) else None
     known = None if owner is None or owner[0] in local else module.get(owner[0])
-    return isinstance(known, logging.Logger) or _name_of(known) in _SPEAKING_MODULES
+    return isinstance(known, logging.Logger) or package_of(known) in _SPEAKING_MODULES
 
 
 def is_of_language(value: Any) -> bool:
     """Whether it is of this package, or a function that calls it."""
-    if _name_of(value) == _PACKAGE:
+    if package_of(value) == _PACKAGE:
         return True
     if not isinstance(value, FunctionType):
         return False
     names = {name for code in nested_codes(value.__code__) for name in code.co_names}
-    return any(_name_of(value.__globals__.get(name)) == _PACKAGE for name in names)
+    return any(package_of(value.__globals__.get(name)) == _PACKAGE for name in names)
 
 
-def _name_of(value: Any) -> str:
+def package_of(value: Any) -> str:
     """The package of a module, or of what defines a function."""
     attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
     return str(getattr(value, attribute, "")).partition(".")[0]
@@ -209,35 +208,3 @@ class _Remover(ast.NodeTransformer):
         if id(node) in self._left_out:
             return ast.copy_location(ast.Pass(), node)
         return self.generic_visit(node)
-
-
-_LEAVING = frozenset({
-    "broadcast_tensors", "cdiv", "contiguous", "dim", "empty", "empty_like", "full", "full_like",
-    "new_empty", "new_full", "new_ones", "new_zeros", "next_power_of_2", "numel", "ones",
-    "ones_like", "promote_types", "register_block_size", "reshape", "size", "specialize", "sqrt",
-    "stride", "transpose", "view", "zeros", "zeros_like",
-})  # fmt: skip
-"""Functions of torch and of the language, and methods, that change no tensor there is."""
-_LEAVING_PLAIN = frozenset({"float", "int", "len", "max", "min"})
-_MODULES = frozenset({"hl", "math", "tilesmith", "torch"})
-
-
-def leaves_tensors(source: KernelSource) -> bool:
-    """Whether host code leaves memory and sizes of all arguments as they are until the launch."""
-    nodes = [node for statement in source.before for node in ast.walk(statement)]
-    own = {*parameter_names(source.tree), *source.names_before.bound} | _MODULES
-    assigned = [node for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))]
-    return all(isinstance(node.ctx, ast.Load) for node in assigned) and all(
-        _is_leaving(node, own) for node in nodes if isinstance(node, ast.Call)
-    )
-
-
-def _is_leaving(call: ast.Call, own: set[str]) -> bool:
-    if any(keyword.arg in ("out", None) for keyword in call.keywords):
-        return False  # may be an argument, which is resized
-    if isinstance(call.func, ast.Name):
-        return call.func.id in _LEAVING_PLAIN and call.func.id not in own
-    root: ast.expr = call.func
-    while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
-        root = root.func if isinstance(root, ast.Call) else root.value
-    return isinstance(root, ast.Name) and root.id in own and called_name(call) in _LEAVING

@@ -1,0 +1,1 @@
+"""What host code leaves as it is."""

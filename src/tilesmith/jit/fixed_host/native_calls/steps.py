@@ -1,0 +1,120 @@
+"""What host code does before its loops, for arguments of one form: names, and tensors it makes.
+
+Numbers of the module count as fixed here: whoever uses the steps sees that they are the same.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from tilesmith.frontend.source.kernel_source import KernelSource, called_name
+from tilesmith.jit.fixed_host.folding import HostFolder, NotFixedError
+from tilesmith.runtime.torch_symbols.symbols import quick_maker
+
+STEADY = (bool, int, float, str)
+"""Numbers and texts: as long as they are the same objects they are the same."""
+_MAKERS = {
+    "empty": torch.empty, "empty_like": torch.empty, "zeros": torch.zeros,
+    "zeros_like": torch.zeros, "ones": torch.ones, "ones_like": torch.ones,
+}  # fmt: skip
+_KEYWORDS = frozenset({"size", "dtype", "device", "memory_format"})
+"""What the form of a tensor tells as well."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A name is bound: to a value that is known, to what another name has, or to a new tensor."""
+
+    name: str
+    value: Any
+    """The value, or a tensor of the form."""
+    node: ast.expr
+
+    @property
+    def same_as(self) -> str:
+        """The name that has the same tensor; empty where a new one is made."""
+        return self.node.id if isinstance(self.node, ast.Name) else ""
+
+    @property
+    def maker(self) -> tuple[Any, tuple[Any, ...], tuple[str, ...], Any]:
+        """What makes such a tensor: a function, arguments, names of the last ones, a short way."""
+        function = _MAKERS.get(called_name(self.node))
+        assert isinstance(self.node, ast.Call)
+        tensor: torch.Tensor = self.value
+        if function is None or any(word.arg not in _KEYWORDS for word in self.node.keywords):
+            raise NotFixedError
+        given: tuple[Any, ...] = (tuple(tensor.size()),)
+        if function is torch.empty:
+            # Python finds this one sooner: ``empty`` also takes names of axes.
+            function, given = torch.empty_strided, (*given, tensor.stride())
+        elif not tensor.is_contiguous():
+            raise NotFixedError
+        is_known = function is not torch.ones
+        quick = quick_maker(tensor, is_zeroed=function is torch.zeros) if is_known else None
+        return function, (*given, tensor.dtype, tensor.device), ("dtype", "device"), quick
+
+
+class StepFolder(HostFolder):
+    """Goes through the statements before the loops, and notes what they bind."""
+
+    def __init__(self, source: KernelSource, arguments: Mapping[str, Any]) -> None:
+        super().__init__(source, arguments)
+        self.watched: dict[str, Any] = {}
+        """Values of the module that were taken as they are."""
+        self._bound: list[tuple[str, Any]] = []
+
+    def steps(self) -> Iterator[Step]:
+        """What ``fold`` has found, in order; views that only hand an address on are no views."""
+        names = iter(self._bound)
+        for assign in _assignments(self._source.before):
+            targets = assign.targets[0]
+            values = assign.value
+            is_pair = isinstance(targets, ast.Tuple) and isinstance(values, ast.Tuple)
+            for node in values.elts if is_pair and isinstance(values, ast.Tuple) else [values]:
+                name, value = next(names)
+                yield Step(name, value, node)
+
+    @override
+    def _assigned(self, target: ast.expr, value: ast.expr) -> ast.stmt:
+        made = super()._assigned(target, value)
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        for node in names:
+            assert isinstance(node, ast.Name)
+            if node.id not in self.known:
+                raise NotFixedError  # a number that may change from call to call
+            self._bound.append((node.id, self.known[node.id]))
+        return made
+
+    @override
+    def _unread_views(self, before: list[ast.stmt]) -> dict[str, str]:
+        """Forms of tensors are taken from examples: only what comes after the loops reads views."""
+        later = self._source.names_after.read
+        once = {name for name, count in self._num_bound.items() if count == 1 and name not in later}
+        return {name: base for name, base in self._same.items() if name in once}
+
+    @override
+    def _is_fixed(self, node: ast.AST | None) -> bool:
+        return super()._is_fixed(node) or (isinstance(node, ast.Name) and self.watch(node.id))
+
+    def watch(self, name: str) -> bool:
+        """Whether a name of the module has a value that can be watched; it is, from now on."""
+        value = self._scope.get(name)
+        if name in self._local or type(value) not in STEADY:
+            return False
+        self.watched.setdefault(name, value)
+        return True
+
+
+def _assignments(statements: list[ast.stmt]) -> Iterator[ast.Assign]:
+    """Those that run, in order."""
+    for statement in statements:
+        if isinstance(statement, ast.Assign):
+            yield statement
+        elif isinstance(statement, ast.If):
+            yield from _assignments(statement.body)

@@ -1,0 +1,1 @@
+"""Statements of host code in a simpler form."""

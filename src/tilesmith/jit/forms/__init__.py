@@ -1,0 +1,1 @@
+"""Forms of arguments: which native code can tell, and tests of them in Python."""

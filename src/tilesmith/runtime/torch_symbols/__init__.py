@@ -1,0 +1,1 @@
+"""Functions of torch's libraries that native code calls itself."""
