@@ -6,6 +6,7 @@ import ast
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -370,3 +371,57 @@ def test_host_code_that_leaves_tensors_alone(text: str):
 )
 def test_host_code_that_may_change_tensors(text: str):
     assert not _is_read_once(text)
+
+
+@helion.kernel(static_shapes=False)
+def rows_of(x, width, scale):
+    n = hl.specialize(x.size(1))
+    most = hl.specialize(width)
+    out = torch.empty([x.size(0), n], dtype=x.dtype, device=x.device)
+    for tile in hl.tile(x.size(0)):
+        out[tile, :] = x[tile, :] * scale + most
+    return out
+
+
+def test_numbers_that_host_code_specialises_count_by_value(monkeypatch, traces: list[str]):
+    """Each form holds of one set of sizes; where there are too many, keys find the kernel."""
+    monkeypatch.setattr(call_finder, "MAX_EXACT_FORMS", 5)
+    rows_of.reset()
+    cases = [(m, n, width) for m in (2, 3, 7) for n in (4, 5) for width in (1, 2)]
+    for _ in range(3):
+        for m, n, width in (*cases, *reversed(cases)):
+            x = torch.randn(m, n)
+            assert torch.allclose(rows_of(x, width, 2.0), x * 2 + width)
+            assert torch.allclose(rows_of(x, width, 3.0), x * 3 + width)
+    assert len(traces) == 4, "not for each number of rows"
+    if rows_of._finder._native is not None:
+        assert len(rows_of._finder._native) == 5
+        rows_of.reset()
+        x = torch.randn(2, 4)
+        for _ in range(3):
+            rows_of(x, 1, 2.0)
+        monkeypatch.setattr(type(rows_of._keys), "key", None)
+        assert rows_of._finder.find(x, 1, 2.0) is not None
+
+
+class Sizes(NamedTuple):
+    first: torch.Tensor
+    width: int
+
+
+@helion.kernel(static_shapes=True)
+def widened(sizes, scale):
+    width = hl.specialize(sizes.width)
+    out = torch.empty([sizes.first.size(0)], dtype=sizes.first.dtype)
+    for tile in hl.tile(sizes.first.size(0)):
+        out[tile] = sizes.first[tile] * width * scale
+    return out
+
+
+def test_numbers_of_containers_that_host_code_specialises():
+    widened.reset()
+    for _ in range(3):
+        for width in (1, 2, 3, 2):
+            for scale in (1.0, 2.0):
+                x = torch.randn(5)
+                assert torch.equal(widened(Sizes(x, width), scale), x * width * scale)

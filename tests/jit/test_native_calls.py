@@ -227,3 +227,59 @@ def test_tensors_are_those_of_the_mode_in_which_they_are_made():
     for number in (1, 2, threads):
         torch.set_num_threads(number)
         assert torch.equal(transposed_like(x), x + 1)
+
+
+def _as_rows(x: torch.Tensor) -> Any:
+    out = torch.empty([x.numel()], dtype=x.dtype)
+    sums = torch.zeros([x.size(0)], dtype=x.dtype)
+    flat = x.reshape(-1)
+    for tile in hl.tile(x.numel()):
+        out[tile] = flat[tile] * 2
+    for tile in hl.tile(x.size(0)):
+        sums[tile] = x[tile, :].sum(-1)
+    return out.view(x.size()), sums.reshape([-1, 1])
+
+
+def _with_another_name(x: torch.Tensor) -> Any:
+    out = torch.empty_like(x)
+    other = out
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * 2
+    return out.view(-1), other
+
+
+def _of_its_own_size(x: torch.Tensor) -> Any:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * 2
+    return out.view(out.size(1), -1)
+
+
+def _as_integers(x: torch.Tensor) -> Any:
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size()):
+        out[tile] = x[tile] * 2
+    return out.view(torch.int32), x.view(-1)
+
+
+def test_results_that_are_views_are_made_in_their_form():
+    for function in (_as_rows, _with_another_name, _of_its_own_size, _as_integers):
+        kernel: Any = tilesmith.kernel(function)
+        for shape in ((4, 6), (4, 6), (2, 3), (4, 6), (1, 5), (0, 3)):
+            x = torch.randint(-9, 9, shape).float()
+            if function is _of_its_own_size and not x.numel():
+                continue
+            found = kernel(x)
+            doubled = x * 2
+            if function is _as_rows:
+                assert torch.equal(found[0], doubled)
+                assert torch.equal(found[1], x.sum(1, keepdim=True))
+            elif function is _with_another_name:
+                assert found[0].shape == (x.numel(),)
+                assert found[0].data_ptr() == found[1].data_ptr()
+                assert torch.equal(found[1], doubled)
+            elif function is _of_its_own_size:
+                assert torch.equal(found, doubled.view(x.size(1), -1))
+            else:
+                assert torch.equal(found[0], doubled.view(torch.int32))
+                assert found[1].data_ptr() == x.data_ptr()

@@ -31,6 +31,8 @@ from tilesmith.runtime.calls.reader import ArgumentSignatures
 WATCHES = (getattr(_python_dispatch, "is_in_torch_dispatch_mode", lambda: False),)
 SLOW_WATCHES = (torch.jit.is_tracing,)
 """Whether torch records what happens: calls of kernels must then be seen as operators."""
+MAX_EXACT_FORMS = 16
+"""Forms of arguments whose sizes decide in ways that only code knows; others are found by key."""
 _DISPATCH_MODE = _python_dispatch.__dict__, "_is_in_torch_dispatch_mode", False
 """Where torch notes what the first watch tells, and what stands there otherwise."""
 _IS_NOTED = _DISPATCH_MODE[1] in _DISPATCH_MODE[0]
@@ -81,6 +83,8 @@ class CallFinder:
         self._find_by_types: Callable[..., Any] = _find_nothing
         """The same without native code."""
         self._native: ArgumentSignatures | None = None
+        self._num_exact = 0
+        """Forms that hold of one set of sizes, as something is computed from these."""
         self._forms: dict[call_keys.Types, dict[Hashable, tuple[Match, Any]]] = {}
         """By the shape of the first tensor, a test of all arguments and what it stands for."""
         self._learned: set[Hashable] = set()
@@ -90,7 +94,7 @@ class CallFinder:
         """Start anew: keys are made by other rules, or the table is empty."""
         self.find = self._find_by_types = _find_nothing
         self.run = self._call_anew
-        self._native = None
+        self._native, self._num_exact = None, 0
         self._forms = {}
         self._learned.clear()
 
@@ -118,7 +122,7 @@ class CallFinder:
         """Recognise the form of arguments that were found by their key."""
         with self._lock:
             found = self._table.get(key)
-            if found is None or key in self._learned:
+            if found is None or (key in self._learned and self._keys.are_forms):
                 return  # the rules have changed meanwhile, or another thread was first
             # Of arguments that share storage the kernel knows; other calls need not pay for that.
             pattern = alias_pattern(args) if self._keys.is_alias_sensitive else ()
@@ -145,7 +149,9 @@ class CallFinder:
 
     def _add_native(self, args: tuple[Any, ...], found: BoundKernel) -> bool:
         """Have native code find them, where it can judge them."""
-        is_readable = self._keys.are_forms and are_readable(args)
+        is_exact = not self._keys.are_forms
+        is_known = self._keys.are_exact_forms and self._num_exact < MAX_EXACT_FORMS
+        is_readable = (is_known or not is_exact) and are_readable(args)
         reader = self._definition.find_reader() if is_readable else None
         if reader is None:
             return False
@@ -162,8 +168,10 @@ class CallFinder:
             self._learned.clear()
         try:
             written, is_read_once = tuple(found.written_arguments), found.definition.is_read_once
-            constants = tuple(found.definition.constant_positions(args))
-            self._native.add(args, written, found, is_read_once, constants)
+            constants = found.definition.constant_positions(args)
+            places = tuple(range(len(args)) if is_exact else constants)
+            self._native.add(args, written, found, is_read_once, places, is_exact)
+            self._num_exact += is_exact
         except RuntimeError:  # a type that DLPack does not know
             return False
         return True
@@ -181,6 +189,7 @@ class CallFinder:
         scope |= {"find_form": self._forms[types].get, "find_key": self._table.get}
         scope |= {"otherwise": otherwise, "check": self._keys.check, "is_special": _is_special}
         scope |= {"learned": self._learned, "learn": self._learn, "is_traced": is_traced}
+        scope["may_learn"] = lambda: self._num_exact < MAX_EXACT_FORMS
         scope |= {"has_levels": has_levels, "are_recorded": torch.is_grad_enabled}
         lines = [
             f"def find({listed}):",
@@ -224,4 +233,7 @@ class CallFinder:
     def _learn_lines(self, types: call_keys.Types, names: Sequence[str]) -> Iterator[str]:
         if self._keys.are_forms:
             yield "        if found is not None and key_of_call not in learned:"
+            yield f"            learn(key_of_call, {', '.join(names)})"
+        elif self._keys.are_exact_forms:
+            yield "        if found is not None and may_learn():"
             yield f"            learn(key_of_call, {', '.join(names)})"

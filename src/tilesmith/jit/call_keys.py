@@ -65,7 +65,12 @@ class CallKeys:
     @property
     def are_forms(self) -> bool:
         """Whether sizes, strides, types and constants decide, and nothing that is computed."""
-        return not (self._extractors or self._user_key or self._reads_marks)
+        return self.are_exact_forms and not self._extractors
+
+    @property
+    def are_exact_forms(self) -> bool:
+        """Whether what else decides is computed from sizes, strides and numbers."""
+        return not (self._user_key or self._reads_marks)
 
     @property
     def are_sizes_fixed(self) -> bool:

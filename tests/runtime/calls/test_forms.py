@@ -477,3 +477,14 @@ def test_machine_code_gets_bytes_and_a_number():
     for given in [(), (b"abc",), ("abc", 1), (b"abc", "1"), (b"abc", 2**70)]:
         with pytest.raises((TypeError, OverflowError)):
             function(*given)  # pyright: ignore
+
+
+def test_exact_forms_stand_beside_others():
+    forms = make_forms(are_sizes_fixed=False)
+    x, y = torch.zeros(4, 5), torch.zeros(6, 5)
+    forms.add((x, 3), (), "exact", False, (0, 1), True)
+    for args, found in (((x, 3), "exact"), ((x, 4), None), ((y, 3), None)):
+        assert forms(*args) is found
+    forms.add((y, 3), (), "any")
+    for args, found in (((x, 3), "exact"), ((x, 4), "any"), ((y, 3), "any"), ((y, 7), "any")):
+        assert forms(*args) is found

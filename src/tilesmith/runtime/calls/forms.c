@@ -27,8 +27,16 @@ typedef struct {
     int64_t *sizes, *strides; /* one allocation */
 } Place;
 
+/* What decides; the numbers come from those who make the keys. */
+typedef struct {
+    int are_sizes_fixed;
+    long long low, high; /* integers between these have 32 bits in device code */
+    long long max_offset; /* so have offsets up to here */
+} Rules;
+
 typedef struct {
     PyObject *result;
+    Rules rules;
     int is_read_once; /* what is read here serves the launch too */
     Py_ssize_t num_places;
     Place places[];
@@ -43,13 +51,6 @@ static void free_form(Form *form) {
     Py_XDECREF(form->result);
     PyMem_Free(form);
 }
-
-/* What decides; the numbers come from those who make the keys. */
-typedef struct {
-    int are_sizes_fixed;
-    long long low, high; /* integers between these have 32 bits in device code */
-    long long max_offset; /* so have offsets up to here */
-} Rules;
 
 /* Any size is possible, none raises. */
 static Test width_of(PyObject *number, const Rules *rules) {
@@ -249,10 +250,9 @@ static int are_apart(const Form *form, const Tensor *tensors) {
     return 1;
 }
 
-static int fits(const Form *form, PyObject *const *leaves, const Tensor *tensors,
-                const Rules *rules) {
+static int fits(const Form *form, PyObject *const *leaves, const Tensor *tensors) {
     for (Py_ssize_t i = 0; i < form->num_places; i++) {
-        int fitting = fits_place(&form->places[i], leaves[i], &tensors[i], rules);
+        int fitting = fits_place(&form->places[i], leaves[i], &tensors[i], &form->rules);
         if (fitting != 1) return fitting;
     }
     return are_apart(form, tensors);
@@ -298,7 +298,7 @@ static Form *find_form(Forms *self, const Leaves *leaves, Tensor *tensors) {
     for (Py_ssize_t step = 0; is_read && step < self->count; step++) {
         Py_ssize_t index = (self->latest + step) % self->count;
         if (self->forms[index]->num_places != leaves->count) continue;
-        int fitting = fits(self->forms[index], leaves->objects, tensors, &self->rules);
+        int fitting = fits(self->forms[index], leaves->objects, tensors);
         if (fitting < 0) break;
         if (fitting) {
             self->latest = index;
@@ -523,6 +523,7 @@ static Form *remember_all(const Leaves *leaves, const char *are_constant, PyObje
         return NULL;
     }
     form->result = Py_NewRef(result);
+    form->rules = *rules;
     while (form->num_places < leaves->num_spread) {
         Py_ssize_t place = form->num_places++;
         if (remember(&form->places[place], leaves->spread[place], are_constant[place], rules)) {
@@ -570,11 +571,13 @@ static Form *make_form(PyObject *args, PyObject *written, PyObject *constants, P
 
 static PyObject *forms_add(Forms *self, PyObject *given) {
     PyObject *args, *written, *result, *constants = NULL;
-    int is_read_once = 0;
-    if (!PyArg_ParseTuple(given, "O!O!O|pO!", &PyTuple_Type, &args, &PyTuple_Type, &written,
-                          &result, &is_read_once, &PyTuple_Type, &constants))
+    int is_read_once = 0, is_exact = 0;
+    Rules rules = self->rules;
+    if (!PyArg_ParseTuple(given, "O!O!O|pO!p", &PyTuple_Type, &args, &PyTuple_Type, &written,
+                          &result, &is_read_once, &PyTuple_Type, &constants, &is_exact))
         return NULL;
-    Form *form = make_form(args, written, constants, result, &self->rules);
+    rules.are_sizes_fixed |= is_exact;
+    Form *form = make_form(args, written, constants, result, &rules);
     if (form == NULL) return NULL;
     form->is_read_once = is_read_once;
     Form **forms = PyMem_Realloc(self->forms, (size_t)(self->count + 1) * sizeof(Form *));
@@ -655,8 +658,8 @@ static Py_ssize_t forms_length(Forms *self) { return self->count; }
 
 static PyMethodDef forms_methods[] = {
     {"add", (PyCFunction)forms_add, METH_VARARGS,
-     "add(args, written, result, is_read_once=False, constants=()): give the result for arguments\n"
-     "like these from now on; tensors at the written positions must not overlap with others, those\n"
+     "add(args, written, result, is_read_once=False, constants=(), is_exact=False): give the result\n"
+     "for arguments like these from now on; if exact, of these sizes and strides; tensors at the written positions must not overlap with others, those\n"
      "at positions of constants count by value. Where tensors are read once, what runs them launches\n"
      "with tensors as they were when it was called."},
     {"run", (PyCFunction)(void (*)(void))forms_run, METH_FASTCALL,

@@ -77,13 +77,14 @@ class ArgumentSignatures(Protocol):
         result: object,
         is_read_once: bool = False,
         constants: tuple[int, ...] = (),
+        is_exact: bool = False,
     ) -> None:
         """Give a result from now on; tensors at ``written`` must not overlap with others.
 
         Tensors count by sizes, strides, type and device, integers by whether they are short,
         floats not at all, everything else by equality. At positions of ``constants``, and in
-        functions, numbers count by value. Tensors that are read once reach the first ``Layout`` of
-        the result as they were when ``run`` was called.
+        functions, numbers count by value; if exact, all sizes and strides do. Tensors that are read
+        once reach the first ``Layout`` of the result as they were when ``run`` was called.
         """
         ...
 

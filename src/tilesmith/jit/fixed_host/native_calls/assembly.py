@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -145,10 +145,11 @@ def native_call(
     reader, steps = native.options.reader, list(folder.steps())
     if reader is None or not native.options.owner:
         raise NotFixedError
+    end = find_end(split, folder, steps)
+    steps = [replace(step, value=end.forms.get(step.name, step.value)) for step in steps]
     _check_made(steps, native.options.device, reader)
     values = _values_of(split, args, steps)
     slots = tuple(values.slot(parameter) for parameter in native.artifact.parameters)
-    end = find_end(split, values.names)
     results = [values.names[name] for name in end.names]
     if end.after is not None:
         results.insert(0, values.constant(SimpleNamespace(device=native.options.device)))

@@ -68,6 +68,8 @@ class StepFolder(HostFolder):
         self.watched: dict[str, Any] = {}
         """Values of the module that were taken as they are."""
         self._bound: list[tuple[str, Any]] = []
+        given = arguments.keys() - source.names_before.bound.keys()
+        self._given = {name: arguments[name] for name in given}
 
     def steps(self) -> Iterator[Step]:
         """What ``fold`` has found, in order; views that only hand an address on are no views."""
@@ -79,6 +81,10 @@ class StepFolder(HostFolder):
             for node in values.elts if is_pair and isinstance(values, ast.Tuple) else [values]:
                 name, value = next(names)
                 yield Step(name, value, node)
+
+    def form_of(self, view: ast.expr) -> torch.Tensor | None:
+        """A tensor of the form that a view has after the steps; None where that is not known."""
+        return self._example(view)
 
     @override
     def _assigned(self, target: ast.expr, value: ast.expr) -> ast.stmt:
@@ -100,7 +106,26 @@ class StepFolder(HostFolder):
 
     @override
     def _is_fixed(self, node: ast.AST | None) -> bool:
-        return super()._is_fixed(node) or (isinstance(node, ast.Name) and self.watch(node.id))
+        if super()._is_fixed(node) or (isinstance(node, ast.Name) and self.watch(node.id)):
+            return True
+        return isinstance(node, ast.Call) and self._is_specialized(node)
+
+    def _is_specialized(self, call: ast.Call) -> bool:
+        """Whether it is a number of an argument that keys have, as host code asks for it."""
+        if called_name(call) != "specialize" or not self._is_of_module(call.func):
+            return False
+        nodes = [node for item in call.args for node in ast.walk(item)]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        kinds = (ast.Name, ast.Attribute, ast.Load)
+        are_known = names <= self._given.keys() and not call.keywords
+        return are_known and all(isinstance(node, kinds) for node in nodes)
+
+    @override
+    def _value(self, node: ast.expr) -> Any:
+        if node not in self._values:
+            code = compile(ast.fix_missing_locations(ast.Expression(node)), "<host>", "eval")
+            self._values[node] = eval(code, self._scope, {**self._given, **self.known})
+        return self._values[node]
 
     def watch(self, name: str) -> bool:
         """Whether a name of the module has a value that can be watched; it is, from now on."""
