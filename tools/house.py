@@ -131,6 +131,7 @@ NEW_ROOMS = (
     "tilesmith/jit/fixed_host",
     "tilesmith/jit/fixed_host/rewriting",
     "tilesmith/jit/forms",
+    "tilesmith/jit/exact_forms",
     "tilesmith/jit/fixed_host/native_calls",
     "tilesmith/frontend/source/untouched",
     "tilesmith/runtime/torch_symbols",

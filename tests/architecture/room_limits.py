@@ -101,13 +101,14 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/interpreter/schedules": (4, 498),
     "tilesmith/ir": (20, 2_600),
-    "tilesmith/jit": (12, 2_235),
+    "tilesmith/jit": (12, 2_250),
     "tilesmith/jit/exploring": (2, 75),
     "tilesmith/jit/batching": (4, 560),
-    "tilesmith/jit/fixed_host": (3, 436),
+    "tilesmith/jit/fixed_host": (3, 445),
     "tilesmith/jit/fixed_host/rewriting": (3, 72),
+    "tilesmith/jit/exact_forms": (2, 52),
     "tilesmith/jit/forms": (3, 198),
-    "tilesmith/jit/fixed_host/native_calls": (6, 565),
+    "tilesmith/jit/fixed_host/native_calls": (6, 580),
     "tilesmith/jit/function_protocol": (4, 287),
     "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 424),
@@ -153,8 +154,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 115_300,
-    "files in src": 783,
+    "lines in src": 115_350,
+    "files in src": 785,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -401,7 +401,30 @@ def test_numbers_that_host_code_specialises_count_by_value(monkeypatch, traces: 
         for _ in range(3):
             rows_of(x, 1, 2.0)
         monkeypatch.setattr(type(rows_of._keys), "key", None)
-        assert rows_of._finder.find(x, 1, 2.0) is not None
+        found = rows_of._finder.find(x, 1, 2.0)
+        assert type(found.call).__name__ == "FixedCall"
+        found.bound.set_config(helion.Config(block_sizes=[1]))
+        for _ in range(3):
+            assert torch.equal(rows_of(x, 1, 2.0), x * 2 + 1)
+        assert type(found.call).__name__ == "FixedCall"
+
+
+@helion.kernel(static_shapes=False)
+def halves_of(x):
+    n = hl.specialize(x.size(1))
+    out = torch.empty([x.size(0), n], dtype=x.dtype, device=x.device)
+    hl.specialize(x.stride(0))
+    for tile in hl.tile(out.size(0)):
+        out[tile, :] = x[tile, :] / 2
+    return out.view(n, -1)
+
+
+def test_sizes_are_those_that_loops_see():
+    halves_of.reset()
+    for _ in range(4):
+        for shape in ((3, 4), (8, 4), (5, 2), (2, 5)):
+            x = torch.randn(shape)
+            assert torch.equal(halves_of(x), (x / 2).view(shape[1], -1))
 
 
 class Sizes(NamedTuple):

@@ -20,8 +20,10 @@ from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.exact_forms.form import ExactForm
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
 from tilesmith.jit.exploring.explorable import ExplorableKernel
+from tilesmith.jit.fixed_host.calls import FixedCalls
 from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import with_caller, writing_repro
 from tilesmith.jit.runners import CHECKED, REFERENCE, Runner, choose_runner
@@ -62,11 +64,15 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
         """Positions of arguments whose memory the kernel stores into."""
         self._executables = Executables(self, find_launcher)
         self._active: Executable | None = None
+        self.fixed_calls: FixedCalls | None = None
+        """Makes calls of one set of sizes; None where each call needs more."""
         self._lock = threading.RLock()
         self.call: Callable[..., Any] = self._first_call
         """Run with the installed config and all arguments, each of the form that it is bound to."""
         self.call_any: Callable[..., Any] = self._first_call
         """The same with arguments of any form."""
+        self.exact_forms: list[ExactForm] = []
+        """Ways of its own for some sizes."""
         self.recorded: Callable[..., Any] | None = None
         """The same so that autograd goes back through it; None before the first such call."""
 
@@ -161,6 +167,9 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
         is_settled = self.call_any is executable.call
         self.call = executable.recognised if is_settled else self.call_any
         executable.users[:] = [partial(self._shorten, executable)] if is_settled else []
+        self.fixed_calls = executable.fixed_calls if is_settled else None
+        for form in self.exact_forms:
+            form.forget()
 
     def _shorten(self, executable: Executable, call: Callable[..., Any]) -> None:
         if self._active is executable:

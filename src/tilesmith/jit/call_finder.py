@@ -20,6 +20,7 @@ from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.exact_forms.form import ExactForm
 from tilesmith.jit.forms.matches import PLAIN, Match, compile_match
 from tilesmith.jit.forms.readable import are_readable
 from tilesmith.jit.specialization_key import INT32_RANGE, alias_pattern, tensors_of
@@ -170,7 +171,8 @@ class CallFinder:
             written, is_read_once = tuple(found.written_arguments), found.definition.is_read_once
             constants = found.definition.constant_positions(args)
             places = tuple(range(len(args)) if is_exact else constants)
-            self._native.add(args, written, found, is_read_once, places, is_exact)
+            result = ExactForm(found) if is_exact and not self._keys.are_sizes_fixed else found
+            self._native.add(args, written, result, is_read_once, places, is_exact)
             self._num_exact += is_exact
         except RuntimeError:  # a type that DLPack does not know
             return False

@@ -32,7 +32,7 @@ from tilesmith.frontend.tracing.host_run import (
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.compiled_kernel import CompiledKernel
-from tilesmith.jit.fixed_host.calls import recognised_call
+from tilesmith.jit.fixed_host.calls import FixedCalls, recognised_call
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
 from tilesmith.schedule.config import Config
@@ -61,6 +61,8 @@ class Executable:
         """Runs host code with all arguments, and with ``launch`` at its launch point."""
         self.recognised: Callable[..., Any] = _fail
         """The same for arguments that are known to have one form."""
+        self.fixed_calls: FixedCalls | None = None
+        """Makes these; None where host code is always run as it was written."""
         self.users: list[Callable[[Callable[..., Any]], None]] = []
         """Told of what takes the place of ``recognised``."""
 

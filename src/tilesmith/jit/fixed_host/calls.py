@@ -40,12 +40,13 @@ def recognised_call(
 
     ``settle`` is told of a shorter one that the first call has found.
     """
-    is_native = executable.runner.backend is CPU_BACKEND and definition.settings.static_shapes
-    if not (is_native and definition.is_read_once):
+    if executable.runner.backend is not CPU_BACKEND or not definition.is_read_once:
         return executable.call
     place = (definition.split, executable.call, executable.launch, launcher)
     trace = variant.trace
-    return FixedCalls(*place, trace.guards, trace.constants, make_session, settle).call()
+    fixed = FixedCalls(*place, trace.guards, trace.constants, make_session, settle)
+    executable.fixed_calls = fixed
+    return fixed.call() if definition.settings.static_shapes else executable.call
 
 
 class _StaleError(Exception):
@@ -74,6 +75,8 @@ class FixedCalls:
     constants: Sequence[Any]
     make_session: Callable[[], HostSession]
     settle: Callable[[Call], None]
+    owner: int = 0
+    """The ``id`` of what is found for the arguments; 0: of the bound kernel."""
 
     def call(self) -> Call:
         """A function of arguments of one form."""

@@ -161,11 +161,18 @@ class HostFolder(KnownForms, ast.NodeTransformer):
             made = ast.Pass()
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             made = self._assigned(statement.targets[0], statement.value)
-        elif isinstance(statement, ast.Pass) or _is_text(statement):
+        elif isinstance(statement, ast.Pass) or self._says_nothing(statement):
             made = ast.Pass()
         else:
             raise NotFixedError
         return ast.fix_missing_locations(ast.copy_location(made, statement))
+
+    def _says_nothing(self, statement: ast.stmt) -> bool:
+        """Whether it is a text, or a number that is asked for, as in ``hl.specialize(n)``."""
+        if not isinstance(statement, ast.Expr) or not self._is_fixed(statement.value):
+            return False
+        self._value(statement.value)  # what it raises, the call raises too
+        return True
 
     def _assigned(self, target: ast.expr, value: ast.expr) -> ast.stmt:
         names = _names_in(target)
@@ -265,7 +272,3 @@ def _names_in(target: ast.expr) -> list[str]:
     if len(names) != len(items):
         raise NotFixedError
     return names
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

@@ -19,7 +19,7 @@ from tilesmith.frontend.containers import cell_contents, items_of
 from tilesmith.frontend.source.names import parameter_names
 from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.jit.fixed_host.folding import NotFixedError
-from tilesmith.jit.fixed_host.native_calls.ends import find_end
+from tilesmith.jit.fixed_host.native_calls.ends import End, find_end
 from tilesmith.jit.fixed_host.native_calls.steps import Step, StepFolder
 from tilesmith.jit.fixed_host.native_calls.watching import Watched, of_module
 from tilesmith.runtime.arguments import LaunchOptions
@@ -29,6 +29,7 @@ from tilesmith.runtime.native.loader import Entry
 
 ADDRESS, INTEGER, FLOAT = range(3)
 """Kinds of what machine code is given, as native code numbers them."""
+_EXTENT = re.compile(r"(\w+)\.(size|stride)\((\d+)\)")
 _NUMBER = re.compile(r"float\((\w+)\)|(\w+)")
 
 
@@ -52,18 +53,23 @@ class _Values:
     """By how Python spells them."""
     num_made: int
     names: dict[str, int] = field(default_factory=dict[str, int])
+    forms: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """Of tensors by name."""
     makers: list[Any] = field(default_factory=list[Any])
     constants: list[Any] = field(default_factory=list[Any])
 
-    def bind(self, step: Step) -> None:
-        """Note what a name stands for from now on."""
+    def bind(self, step: Step, form: torch.Tensor | None) -> None:
+        """Note what a name stands for from now on; ``form``: in which it is made, if another."""
+        self.forms.pop(step.name, None)
+        if isinstance(step.value, torch.Tensor):
+            self.forms[step.name] = step.value
         if not isinstance(step.value, torch.Tensor):
             self.names[step.name] = self.constant(step.value)
         elif step.same_as:
             self.names[step.name] = self.names[step.same_as]
         else:
             self.names[step.name] = len(self.leaves) + len(self.makers)
-            self.makers.append(step.maker)
+            self.makers.append((step if form is None else replace(step, value=form)).maker)
 
     def constant(self, value: Any) -> int:
         """The number of a value that is always the same."""
@@ -85,6 +91,12 @@ class _Values:
         """What machine code is given for a parameter: its kind and the number of its value."""
         if parameter.is_tensor:
             return ADDRESS, self.of(parameter.source)
+        extent = _EXTENT.fullmatch(parameter.source)
+        if extent is not None and extent[1] in self.forms:
+            find = (
+                self.forms[extent[1]].size if extent[2] == "size" else self.forms[extent[1]].stride
+            )
+            return INTEGER, self.constant(find(int(extent[3])))
         match = _NUMBER.fullmatch(parameter.source)
         if match is None:
             raise NotFixedError
@@ -92,15 +104,16 @@ class _Values:
         return FLOAT if is_float else INTEGER, self.of(match[1] or match[2])
 
 
-def _values_of(split: SplitKernel, args: Sequence[Any], steps: Sequence[Step]) -> _Values:
+def _values_of(split: SplitKernel, args: Sequence[Any], steps: Sequence[Step], end: End) -> _Values:
     names = parameter_names(split.source.tree)
     leaves = [place for name, value in zip(names, args) for place in spread(name, value)]
     numbers = {place: number for number, place in enumerate(leaves)}
     made = [step for step in steps if isinstance(step.value, torch.Tensor) and not step.same_as]
     values = _Values(numbers, len(made))
     values.names |= {name: numbers[name] for name in names}
+    values.forms |= {name: x for name, x in zip(names, args) if isinstance(x, torch.Tensor)}
     for step in steps:
-        values.bind(step)
+        values.bind(step, end.forms.get(step.name))
     return values
 
 
@@ -126,9 +139,11 @@ class NativeCode:
     options: LaunchOptions
 
     @classmethod
-    def of(cls, launcher: Any) -> NativeCode:
-        """That of a launcher (``native_launcher``)."""
-        return cls(launcher.code, launcher.artifact, launcher.options)
+    def of(cls, launcher: Any, owner: int) -> NativeCode:
+        """That of a launcher (``native_launcher``), for calls of another owner if that is not 0."""
+        options: LaunchOptions = launcher.options
+        options = replace(options, owner=owner or options.owner)
+        return cls(launcher.code, launcher.artifact, options)
 
 
 def native_call(
@@ -146,9 +161,8 @@ def native_call(
     if reader is None or not native.options.owner:
         raise NotFixedError
     end = find_end(split, folder, steps)
-    steps = [replace(step, value=end.forms.get(step.name, step.value)) for step in steps]
     _check_made(steps, native.options.device, reader)
-    values = _values_of(split, args, steps)
+    values = _values_of(split, args, steps, end)
     slots = tuple(values.slot(parameter) for parameter in native.artifact.parameters)
     results = [values.names[name] for name in end.names]
     if end.after is not None:

@@ -35,6 +35,9 @@ class _Calls(Protocol):
     @property
     def make_session(self) -> Callable[[], HostSession]: ...
 
+    @property
+    def owner(self) -> int: ...
+
     def open_guards(self, folder: HostFolder) -> Sequence[tuple[Any, ...]]: ...
 
     def fits(self, args: tuple[Any, ...]) -> bool: ...
@@ -51,7 +54,7 @@ def find_native_call(calls: _Calls, args: tuple[Any, ...]) -> Callable[..., Any]
         watched = find_watched(calls.open_guards(folder), folder, calls.constants)
         if watched is None or not calls.fits(args):
             return None
-        code = NativeCode.of(calls.launcher)
+        code = NativeCode.of(calls.launcher, calls.owner)
         return native_call(calls.split, folder, code, args, (calls.plain, watched))
     except Exception:  # whatever expressions raise: the call itself will raise it
         return None

@@ -1,0 +1,1 @@
+"""Calls of one set of sizes, of kernels that take others too."""
