@@ -134,7 +134,6 @@ NEW_ROOMS = (
     "tilesmith/jit/exact_forms",
     "tilesmith/jit/fixed_host/native_calls",
     "tilesmith/frontend/source/untouched",
-    "tilesmith/runtime/torch_symbols",
     "tilesmith/jit/function_protocol",
     "tilesmith/jit/graphs",
     "tilesmith/jit/output",

@@ -138,7 +138,6 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/passes/spread_loops": (2, 146),
     "tilesmith/passes/summed_parts": (2, 203),
     "tilesmith/runtime": (12, 1_500),
-    "tilesmith/runtime/torch_symbols": (2, 91),
     "tilesmith/runtime/generated": (2, 74),
     "tilesmith/runtime/launchers/in_order": (2, 84),
     "tilesmith/runtime/launchers/turns": (2, 146),

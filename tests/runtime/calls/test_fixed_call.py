@@ -7,14 +7,12 @@ import gc
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from tilesmith.runtime.calls.reader import process_readers
-from tilesmith.runtime.torch_symbols import symbols
 from tilesmith.settings import Settings
 
 READER = process_readers().get(Path(Settings().cache_dir))
@@ -215,45 +213,3 @@ def test_numbers_of_values_that_there_are_not(wrong: str):
     make: Callable[..., Any] = make_call
     with pytest.raises((IndexError, ValueError, TypeError)):
         make(code, **given)
-
-
-def test_short_ways_make_what_python_makes():
-    maker: Any = (torch.zeros, ((2, 3), torch.int32), ("dtype",), (3, (2, 3), (3, 1), 24))
-    strided: Any = (torch.empty_strided, ((2, 3), (1, 2)), (), (6, (2, 3), (1, 2), 0))
-    code = Code(2)
-    call = make_call(
-        code, 0, [(ADDRESS, 0), (ADDRESS, 1)],
-        makers=(maker, strided), results=(0, 1), is_tuple=True,
-    )  # fmt: skip
-    turned: Any = None
-    for _ in range(50):
-        zeros, turned = call()
-        assert torch.equal(zeros, torch.zeros(2, 3, dtype=torch.int32))
-        assert (turned.stride(), turned.dtype) == ((1, 2), torch.float32)
-        assert code.calls.pop() == ([zeros.data_ptr(), turned.data_ptr()], 1)
-        zeros += 1
-    is_kept = weakref.ref(turned)
-    del turned
-    assert is_kept() is None
-
-
-def test_functions_of_torch_are_asked_only_where_what_they_make_is_right():
-    assert READER is not None
-    given: list[Any] = []
-    wrong = SimpleNamespace(
-        use_torch=lambda *args: given.append(args), make_tensor=lambda _: (torch.zeros(3), 0)
-    )
-    tried = symbols.use_torch_symbols(wrong)
-    assert tried is False
-    assert not given or set(given[-1][0]) == {0}
-
-
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.int16])
-def test_forms_that_have_a_short_way(dtype: torch.dtype):
-    plain = torch.empty(3, 4, dtype=dtype)
-    is_known = dtype is torch.int16
-    assert (symbols.quick_maker(plain, is_zeroed=True) is not None) is is_known
-    assert (symbols.quick_maker(plain.t(), is_zeroed=False) is not None) is is_known
-    for tensor in (plain[:0], plain.to("meta"), plain[(None,) * 7]):
-        assert symbols.quick_maker(tensor, is_zeroed=False) is None
-    assert symbols.quick_maker(plain.t(), is_zeroed=True) is None

@@ -135,40 +135,6 @@ typedef struct {
 
 extern _Thread_local const Reading *latest_reading;
 
-/* Functions of torch's libraries; NULL: none of them is known. Tensors are handles of the ABI that
-   torch keeps stable, each of which wrap turns into an object of its own. */
-typedef struct {
-    int32_t (*make)(int64_t num_axes, const int64_t *sizes, const int64_t *strides, int32_t type,
-                    int32_t device, int32_t device_number, void **tensor);
-    int32_t (*find_data)(void *tensor, void **data);
-    int32_t (*forget)(void *tensor);
-    PyObject *(*wrap)(const void *tensor);
-    int (*count_threads)(void);
-    char (*are_gradients_kept)(void);
-    char (*has_function_modes)(void);
-    void *(*find_context)(void);
-    char (*is_deterministic)(const void *context);
-} TorchCalls;
-
-enum { MAX_QUICK_AXES = 8 };
-
-typedef struct {
-    int is_there;
-    int32_t type;
-    int64_t num_axes, extents[2 * MAX_QUICK_AXES]; /* sizes, then strides */
-    Py_ssize_t num_zeroed; /* bytes that are set to 0 */
-} QuickMaker;
-
-extern TorchCalls torch_calls;
-
-int ask_torch(PyObject *question); /* the answer of a function of torch, -1 for others */
-long long count_torch_threads(PyObject *question);
-int can_make_quickly(void);
-PyObject *make_quickly(const QuickMaker *maker, void **data); /* NULL: ask Python */
-int parse_quick_maker(PyObject *item, QuickMaker *maker);
-PyObject *use_torch(PyObject *module, PyObject *given);
-PyObject *make_tensor(PyObject *module, PyObject *item);
-
 /* Machine code of a kernel. */
 typedef void (*Code)(const char *arguments, int64_t num_threads);
 

@@ -15,7 +15,6 @@ enum { MAX_VALUES = 192, MAX_SLOTS = 128 };
 typedef struct {
     PyObject *function, *args, *names; /* names of the last arguments; NULL: all are positional */
     Py_ssize_t num_positional;
-    QuickMaker quick;
 } Maker;
 
 typedef enum { ADDRESS, INTEGER, FLOAT, NUM_KINDS } SlotKind;
@@ -68,7 +67,7 @@ static int take_leaves(const FixedCall *self, Frame *frame, const Leaves *leaves
     return 0;
 }
 
-static int make_in_python(const Maker *maker, Frame *frame) {
+static int make(const Maker *maker, Frame *frame) {
     PyObject *made = PyObject_Vectorcall(maker->function, &PyTuple_GET_ITEM(maker->args, 0),
                                          (size_t)maker->num_positional, maker->names);
     if (made == NULL) return -1;
@@ -76,20 +75,9 @@ static int make_in_python(const Maker *maker, Frame *frame) {
     return read_value(made, &frame->tensors[frame->count++]);
 }
 
-static int make(const Maker *maker, Frame *frame, int is_quick) {
-    void *data = NULL;
-    PyObject *made = is_quick && maker->quick.is_there ? make_quickly(&maker->quick, &data) : NULL;
-    if (made == NULL) return make_in_python(maker, frame);
-    frame->values[frame->count] = made;
-    frame->tensors[frame->count++] = (Tensor){.data = data};
-    if (maker->quick.num_zeroed) memset(data, 0, (size_t)maker->quick.num_zeroed);
-    return data == NULL ? -1 : 0;
-}
-
 static int make_tensors(const FixedCall *self, Frame *frame) {
-    int is_quick = self->num_makers && can_make_quickly();
     for (Py_ssize_t i = 0; i < self->num_makers; i++)
-        if (make(&self->makers[i], frame, is_quick)) return -1;
+        if (make(&self->makers[i], frame)) return -1;
     return 0;
 }
 
@@ -120,11 +108,9 @@ static int fill_slot(const Slot *slot, const Frame *frame, uint64_t *word) {
 /* -1 where asking fails. */
 static long long num_threads_of(const FixedCall *self) {
     if (self->count_threads == Py_None) return 1;
-    long long num_threads = count_torch_threads(self->count_threads);
-    if (num_threads >= 0) return num_threads;
     PyObject *number = PyObject_CallNoArgs(self->count_threads);
     if (number == NULL) return -1;
-    num_threads = PyLong_AsLongLong(number);
+    long long num_threads = PyLong_AsLongLong(number);
     Py_DECREF(number);
     return num_threads;
 }
@@ -211,11 +197,9 @@ static PyObject *fixed_call_call(PyObject *object, PyObject *const *args, size_t
 }
 
 static int parse_maker(PyObject *item, Maker *maker) {
-    PyObject *quick = Py_None;
-    if (!PyArg_ParseTuple(item, "OO!O!|O", &maker->function, &PyTuple_Type, &maker->args,
-                          &PyTuple_Type, &maker->names, &quick))
+    if (!PyArg_ParseTuple(item, "OO!O!", &maker->function, &PyTuple_Type, &maker->args,
+                          &PyTuple_Type, &maker->names))
         return -1;
-    if (quick != Py_None && parse_quick_maker(quick, &maker->quick)) return -1;
     Py_ssize_t num_names = PyTuple_GET_SIZE(maker->names);
     maker->num_positional = PyTuple_GET_SIZE(maker->args) - num_names;
     if (maker->num_positional < 0) {

@@ -310,8 +310,6 @@ static Form *find_form(Forms *self, const Leaves *leaves, Tensor *tensors) {
 }
 
 static int is_true(PyObject *callable) {
-    int known = ask_torch(callable);
-    if (known >= 0) return known;
     PyObject *answer = PyObject_CallNoArgs(callable);
     if (answer == NULL) return -1;
     int result = PyObject_IsTrue(answer);

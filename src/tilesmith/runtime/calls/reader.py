@@ -26,7 +26,6 @@ import torch
 
 from tilesmith.artifacts import LaunchParameter
 from tilesmith.disk.entries import ObjectCache, object_key
-from tilesmith.runtime.torch_symbols.symbols import use_torch_symbols
 
 NAME = "tensor_reader"
 _FOLDER = Path(__file__).parent
@@ -192,7 +191,6 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     if not module.use(exchange, _TYPES, _sign_pairs()):
         raise CannotBuildError("DLPack's C exchange API has another version")
     _try_out(module)
-    use_torch_symbols(module)
     return cast("TensorReader", module)
 
 

@@ -50,11 +50,6 @@ static PyMethodDef functions[] = {
     {"use", use, METH_VARARGS,
      "use(capsule, types, pairs=()): read objects of these types by this exchange API; whether that\n"
      "is possible. The pairs differ in their sign only: they show where views are marked."},
-    {"use_torch", use_torch, METH_VARARGS,
-     "use_torch(addresses, count_threads, is_grad_enabled): call functions of torch's libraries; the\n"
-     "last two are what Python calls to ask the same."},
-    {"make_tensor", make_tensor, METH_O,
-     "make_tensor((type, sizes, strides, num_zeroed)): a tensor and its address; None: not possible."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from tilesmith.frontend.source.kernel_source import KernelSource, called_name
 from tilesmith.jit.fixed_host.folding import HostFolder, NotFixedError
-from tilesmith.runtime.torch_symbols.symbols import quick_maker
 
 STEADY = (bool, int, float, str)
 """Numbers and texts: as long as they are the same objects they are the same."""
@@ -42,8 +41,8 @@ class Step:
         return self.node.id if isinstance(self.node, ast.Name) else ""
 
     @property
-    def maker(self) -> tuple[Any, tuple[Any, ...], tuple[str, ...], Any]:
-        """What makes such a tensor: a function, arguments, names of the last ones, a short way."""
+    def maker(self) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
+        """What makes such a tensor: a function, arguments, and names of the last ones."""
         function = _MAKERS.get(called_name(self.node))
         assert isinstance(self.node, ast.Call)
         tensor: torch.Tensor = self.value
@@ -55,9 +54,7 @@ class Step:
             function, given = torch.empty_strided, (*given, tensor.stride())
         elif not tensor.is_contiguous():
             raise NotFixedError
-        is_known = function is not torch.ones
-        quick = quick_maker(tensor, is_zeroed=function is torch.zeros) if is_known else None
-        return function, (*given, tensor.dtype, tensor.device), ("dtype", "device"), quick
+        return function, (*given, tensor.dtype, tensor.device), ("dtype", "device")
 
 
 class StepFolder(HostFolder):

@@ -1,1 +1,0 @@
-"""Functions of torch's libraries that native code calls itself."""
