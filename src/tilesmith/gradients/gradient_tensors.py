@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from tilesmith.dtypes import I32
 from tilesmith.gradients.placement import Mode, Placement
 from tilesmith.gradients.recurrences import KeptState
 from tilesmith.gradients.tape import Tape
@@ -17,7 +16,7 @@ from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import ONE, Shape, TileType, Value, scalar
+from tilesmith.ir.types import ONE, Shape, Value, scalar
 
 
 @dataclass(frozen=True)
@@ -175,6 +174,5 @@ def _broadcast(writer: TileWriter, x: Value, shape: Shape) -> Value:
 
 def _number(tape: Tape, begin: Value, block: str) -> Value:
     """Which tile of the grid it is."""
-    kind = TileType(begin.tile.dtype if begin.type else I32)
-    size = tape.writer.create(BlockSize, scalar(kind.dtype), block=block)
+    size = tape.writer.create(BlockSize, scalar(begin.tile.dtype), block=block)
     return tape.writer.apply("floordiv", begin, size)
