@@ -155,11 +155,8 @@ def _idle_where_masked(
     shape = value.tile.shape
     mask = _broadcast(writer, mask, shape)
     kept = writer.apply("where", mask, value, writer.full(value.tile, 0.0))
-    safe: list[Value] = []
-    for index in indices:
-        wide = _broadcast(writer, index, shape)
-        safe.append(writer.apply("where", mask, wide, writer.full(wide.tile, 0)))
-    return kept, tuple(safe)
+    wide = [_broadcast(writer, index, shape) for index in indices]
+    return kept, tuple(writer.apply("where", mask, x, writer.full(x.tile, 0)) for x in wide)
 
 
 def _broadcast(writer: TileWriter, x: Value, shape: Shape) -> Value:

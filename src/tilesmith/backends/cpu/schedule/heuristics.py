@@ -115,6 +115,8 @@ def complete_blocks(kernel: TargetedKernel, blocks: Mapping[str, int]) -> dict[s
         sizes[name] = max(kernel.minimum(name), min(room, longest(kernel, name)))
     for inner, bound in kernel.outline.outer_bounds.items():
         if isinstance(bound, str) and bound in sizes and inner in sizes:
+            most = max(kernel.minimum(inner), kernel.maximum(bound))
+            sizes[inner] = min(sizes[inner], most)
             sizes[bound] = max(sizes[bound], sizes[inner])
     return sizes
 
