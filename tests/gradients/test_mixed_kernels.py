@@ -10,7 +10,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tests.gradients.compare import floats_in, gradients, leaves, relative_error
+from tests.gradients.compare import derive, floats_in, gradients, leaves, relative_error
 
 
 @helion.kernel
@@ -209,3 +209,28 @@ def test_one_of_two_results_in_the_loss(only: int) -> None:
 def test_nothing_to_go_over() -> None:
     for size in ((0, 3), (3, 0)):
         compare(broadcasts, "broadcasts", leaves(KERNELS["broadcasts"][2](*size)))
+
+
+@helion.kernel
+def one_column(x: torch.Tensor, number: int) -> torch.Tensor:
+    """Both branches hand on a tile along an axis of length one."""
+    out = torch.empty([x.size(0)], dtype=x.dtype, device=x.device)
+    for tile in hl.tile(x.size(0)):
+        row = x[:, x.size(1) - 1]
+        if number < 0:  # noqa: SIM108 -- a statement is what is tried
+            row = row * row
+        else:
+            row = row.to(torch.float32).to(x.dtype)
+        out[tile] = torch.sum(row, 0)
+    return out
+
+
+@pytest.mark.parametrize("number", [-1, 1])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_branches_agree_on_axes_of_length_one(rows: int, number: int) -> None:
+    x = torch.randint(-4, 5, (rows, 3)).double().requires_grad_()
+    backward = derive(one_column, (x, number))
+    (found,) = torch.autograd.grad(backward.call(x, number).sum(), (x,))
+    wanted = torch.zeros(rows, 3, dtype=torch.float64)
+    wanted[:, -1] = rows * (2 * x.detach()[:, -1] if number < 0 else 1)
+    assert torch.equal(found, wanted)
