@@ -10,7 +10,10 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis/summed_products": (2, 98),
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
+    "tilesmith/backends/cpu/dots/joined_steps": (3, 84),
+    "tilesmith/backends/cpu/emission/packed_ahead": (2, 149),
     "tilesmith/backends/cpu/line_marks": (2, 75),
+    "tilesmith/backends/cpu/lowering/known_extents": (2, 76),
     "tilesmith/backends/cpu/planning/closures": (2, 94),
     "tilesmith/backends/cpu/planning/single_positions": (2, 241),
     "tilesmith/backends/cpu/positions": (3, 396),
@@ -148,8 +151,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 114_390,
-    "files in src": 766,
+    "lines in src": 114_700,
+    "files in src": 773,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

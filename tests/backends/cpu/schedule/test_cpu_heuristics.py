@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tilesmith as helion
+from examples.matmul import matmul_bwd
 from tests.backends.cpu.schedule.cpu_runs import CASES, MACHINE, spec_at
 from tests.ir_parser import parse_function
 from tests.schedule import programs
@@ -149,7 +150,7 @@ def test_products_of_smaller_caches_and_more_cores():
     config = default(programs.matmul(1024, 1024, 1024, "f32"), SMALL_MACHINE)
     assert config.block_sizes == [64, 512, 256]
     tiny = replace(SMALL_MACHINE, l1_bytes=8 << 10)
-    assert default(programs.matmul(dtype="f32"), tiny).block_sizes[2] == 64
+    assert default(programs.matmul(dtype="f32"), tiny).block_sizes[2] == 128
 
 
 def test_products_in_tile_registers_pack_for_themselves():
@@ -158,6 +159,22 @@ def test_products_in_tile_registers_pack_for_themselves():
     for dtype, rows in (("bf16", 256), ("f32", 128)):
         config = default(programs.matmul(1024, 1024, 1024, dtype), tiles)
         assert config.block_sizes[:2] == [rows, 512]
+
+
+@pytest.mark.parametrize("side", [256, 1024])
+def test_products_of_a_second_loop_get_tiles_like_those_of_the_first(side):
+    x = torch.empty(side, side)
+    bound = matmul_bwd.bind((x, x, x), target="cpu:avx512")
+    first, second = (bound.config_spec.default_config().block_sizes[i : i + 3] for i in (0, 3))
+    assert first == second
+    assert (side // first[0]) * (side // first[1]) >= bound.target.num_sms
+
+
+def test_pairs_of_bf16_take_twice_the_depth():
+    pairs = replace(SMALL_MACHINE, arch="avx512", vector_lanes=16, features="+avx512bf16")
+    assert pairs.has_pair_products
+    for dtype, depth in (("f32", 256), ("bf16", 512)):
+        assert default(programs.matmul(2048, 2048, 2048, dtype), pairs).block_sizes[2] == depth
 
 
 def test_matrices_of_a_batch_come_one_after_the_other():

@@ -77,6 +77,19 @@ def count_programs(kernel: TargetedKernel, sizes: Mapping[str, int]) -> int:
     return kernel.programs(tuple(blocks)) * prod(tuned)
 
 
+def count_beside(kernel: TargetedKernel, *blocks: str | None) -> int:
+    """How many programs there are for each tile of these blocks, in the grid that steps by one."""
+    outline, total = kernel.outline, 1
+    own = [grid for grid in outline.grids if not set(blocks).isdisjoint(grid.blocks)]
+    for grid in (own or outline.grids)[:1]:
+        for axis in outline.axes_of(grid):
+            if not axis.block or axis.block not in blocks:
+                is_block = bool(axis.block) and outline.function.is_block(axis.block)
+                fixed = outline.function.block(axis.block).fixed if is_block else 1
+                total *= -(-(axis.extent or 1) // (fixed or 1))
+    return max(1, total)
+
+
 def untiled_elements(kernel: TargetedKernel, shape: Shape) -> int:
     """The product of the axes of a tile that no tuned block cuts."""
     tuned = set(kernel.entries.blocks)

@@ -60,7 +60,8 @@ def device_of(target: Target) -> Device:
     lanes = _LANES.get(target.arch, target.vector_lanes)
     flops = cores * lanes * 4 * ghz / 1e3
     # 16 x 32 x 16 multiply-adds in 16 clocks, where there are tile registers.
-    f16 = cores * 1024 * ghz / 1e3 if target.has_matrix_tiles else flops
+    pairs = 2 * flops if target.has_pair_products else flops
+    f16 = cores * 1024 * ghz / 1e3 if target.has_matrix_tiles else pairs
     int8 = 4 * flops if target.has_byte_products else flops
     return Device(
         target.arch or "cpu", cores, 1, ghz, 0, 0, 0, 1, 1,
