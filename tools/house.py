@@ -105,6 +105,7 @@ NEW_ROOMS = (
     "tilesmith/backends/cpu/planning/closures",
     "tilesmith/backends/cpu/dots/joined_steps",
     "tilesmith/backends/cpu/lowering/known_extents",
+    "tilesmith/backends/cpu/one_column",
     "tilesmith/backends/cpu/emission/packed_ahead",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",

@@ -14,6 +14,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/emission/packed_ahead": (2, 149),
     "tilesmith/backends/cpu/line_marks": (2, 75),
     "tilesmith/backends/cpu/lowering/known_extents": (2, 76),
+    "tilesmith/backends/cpu/one_column": (2, 58),
     "tilesmith/backends/cpu/planning/closures": (2, 94),
     "tilesmith/backends/cpu/planning/single_positions": (2, 241),
     "tilesmith/backends/cpu/positions": (3, 396),
@@ -151,8 +152,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 114_700,
-    "files in src": 773,
+    "lines in src": 114_760,
+    "files in src": 775,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -7,15 +7,24 @@ A panel of B (K block by the register block's columns) is as large as the first 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from tilesmith.backends.cpu.dots.joined_steps.choice import most_steps
+from tilesmith.backends.cpu.one_column.sums import is_sum_of_rows
+from tilesmith.backends.cpu.planning.virtual_tiles import (
+    VirtualTiles,
+    find_matrix,
+    find_stored,
+)
 from tilesmith.backends.cpu.schedule.heuristics import (
     PROGRAMS_PER_CORE,
     CpuSeed,
     count_beside,
     longest,
+    programs_share,
 )
 from tilesmith.dtypes import BF16
+from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import AttentionFact
@@ -28,6 +37,7 @@ MAX_ACCUMULATOR = 256 << 10
 """Bytes; a flat tile reads A less often. Measured: 64 by 1024 is 3% faster than 128 by 512."""
 LEAST_SIDE = 64
 """Smaller tiles would be read and packed more often than idle cores cost."""
+MAX_ROW = 1 << 14
 NEAR_BYTES = 512
 """Rows of B so close to each other are not packed."""
 ATTENTION_SIDE = 128
@@ -43,9 +53,22 @@ def _panel_sides(kernel: TargetedKernel, fact: MatmulFact) -> tuple[int, int]:
     columns = 2 * target.vector_lanes
     k = min(most, power_of_2_floor(target.l1_bytes / (columns * itemsize)))
     m = power_of_2_floor(target.l2_bytes / (8 * k * itemsize))
+    if _is_computed(kernel, fact):
+        # It is written and read again before anything else of its column comes.
+        return min(k, power_of_2_floor(target.l2_bytes / (4 * MAX_N * itemsize))), m
     # Twice a panel in one go costs less than adding to the accumulator once more.
     whole = next_power_of_2(fact.k.extent_or(2 * k + 1))
     return whole if whole <= 2 * k else k, m
+
+
+def _dot(kernel: TargetedKernel, fact: MatmulFact) -> Dot:
+    return kernel.outline.ops(Dot)[kernel.facts.matmuls.index(fact)]
+
+
+def _is_computed(kernel: TargetedKernel, fact: MatmulFact) -> bool:
+    """Whether the tile of B lies in scratch memory, because no tensor holds it."""
+    dot, tiles = _dot(kernel, fact), VirtualTiles(kernel.outline.definitions)
+    return find_stored(dot.rhs, tiles) is None and find_matrix(dot.rhs, tiles) is None
 
 
 def _tile(kernel: TargetedKernel, fact: MatmulFact, most_rows: int) -> tuple[int, int]:
@@ -96,14 +119,27 @@ def _work(fact: MatmulFact) -> int:
     return fact.m.extent_or(4096) * fact.n.extent_or(4096) * fact.k.extent_or(4096)
 
 
+def _sides(kernel: TargetedKernel, fact: MatmulFact) -> tuple[int, int, int]:
+    """M, N and K of a tile."""
+    if is_sum_of_rows(_dot(kernel, fact)):
+        # These are sums along rows: few rows, whole.
+        m = fact.m.extent_or(4096)
+        rows = max(1, min(LEAST_SIDE, programs_share(kernel, m)))
+        return rows, 1, min(MAX_ROW, next_power_of_2(fact.k.extent_or(MAX_ROW)))
+    k, most_rows = _panel_sides(kernel, fact)
+    return (*_tile(kernel, fact, most_rows), k)
+
+
 def _product_blocks(kernel: TargetedKernel) -> dict[str, int]:
     """Sizes for the axes of all products, the one with most work first."""
     blocks: dict[str, int] = {}
     for fact in sorted(kernel.facts.matmuls, key=_work, reverse=True):
-        k, most_rows = _panel_sides(kernel, fact)
-        for axis, size in zip(fact.axes, (*_tile(kernel, fact, most_rows), k)):
-            if axis.block in kernel.entries.blocks:
-                blocks.setdefault(axis.block, size)
+        for axis, size in zip(fact.axes, _sides(kernel, fact)):
+            # An axis of pairs is twice as long as the block it is made of.
+            names = axis.dim.symbols
+            if len(names) == 1 and names[0] in kernel.entries.blocks:
+                factor = prod(part for part in axis.dim.factors if isinstance(part, int))
+                blocks.setdefault(names[0], max(1, size // factor))
         if fact.batch is not None and fact.batch.block in kernel.entries.blocks:
             blocks.setdefault(fact.batch.block, 1)
     return blocks
