@@ -106,6 +106,7 @@ NEW_ROOMS = (
     "tilesmith/backends/cpu/dots/joined_steps",
     "tilesmith/backends/cpu/lowering/known_extents",
     "tilesmith/backends/cpu/one_column",
+    "tilesmith/backends/cpu/schedule/groups",
     "tilesmith/backends/cpu/emission/packed_ahead",
     "tilesmith/backends/cpu/planning/single_positions",
     "tilesmith/backends/cpu/positions",

@@ -16,6 +16,7 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     find_matrix,
     find_stored,
 )
+from tilesmith.backends.cpu.schedule.groups.forms import share_blocks
 from tilesmith.backends.cpu.schedule.heuristics import (
     PROGRAMS_PER_CORE,
     CpuSeed,
@@ -153,8 +154,11 @@ def matmul_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     main = max(facts, key=_work)
     blocks = _product_blocks(kernel)
     blocks.update(_split_blocks(kernel, main, blocks))
+    rows, shares = main.m.block, share_blocks(kernel)
+    if shares and rows is not None:
+        # Groups are cut where tiles are; how long they are is not known.
+        blocks.update({**shares, rows: min(blocks.get(rows, LEAST_SIDE), LEAST_SIDE)})
     seeds = [CpuSeed(blocks)]
-    rows = main.m.block
     if rows is not None and blocks.get(rows, 1) > LEAST_SIDE:
         seeds.append(CpuSeed({**blocks, rows: blocks[rows] // 2}))
     return seeds

@@ -30,8 +30,9 @@ from tilesmith.backends.cpu.loop_ir.whole_tiles import (
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
-_WORTHWHILE_BYTES = 4 << 20
-"""Where fewer page faults are worth a system call."""
+_WORTHWHILE_BYTES = 32 << 20
+"""Where fewer page faults are worth a system call. What is smaller comes from glibc's heap again
+after some calls, without any; huge pages of 4 MiB cost 1 to 5 ms of the system in every call."""
 _MADV_HUGEPAGE = 14
 _DEPTH = 1024
 """What an unknown k is taken for."""
