@@ -15,6 +15,7 @@ from tests.backends.cpu.dots.native_product import Product, compile_product, run
 from tests.backends.cpu.dots.test_product import LAYOUTS, check, operands
 from tests.backends.cpu.native_function import Machine
 from tests.conformance.case import randn
+from tilesmith.backends.cpu.dots.joined_steps.choice import most_steps
 from tilesmith.dtypes import BF16, F16, F32
 from tilesmith.numerics.compare import check_against
 from tilesmith.runtime.native.host_cpu import host_target
@@ -104,6 +105,13 @@ def test_other_types_and_processors_have_the_old_code() -> None:
     assert not cpu_target("avx512").has_pair_products
     assert replace(cpu_target("avx512"), features="+avx2,+avx512bf16").has_pair_products
     assert not replace(cpu_target("avx2"), features="+avx2,+avx512bf16").has_pair_products
+
+
+def test_tile_registers_come_before_pairs() -> None:
+    pairs = replace(cpu_target("avx512"), features="+avx512bf16")
+    tiles = replace(pairs, features="+avx512bf16,+amx-bf16")
+    assert most_steps(BF16, BF16, pairs) == 2
+    assert most_steps(BF16, BF16, tiles) == most_steps(F16, F16, pairs) == 1
 
 
 @helion.kernel

@@ -31,4 +31,6 @@ def most_steps(lhs: DType, rhs: DType, target: Target) -> int:
     """How many steps along k lanes can take at once for operands of these types."""
     if lhs == rhs == I8 and target.has_byte_products:
         return BYTES
-    return PAIRS if lhs == rhs == BF16 and target.has_pair_products else 1
+    # Tile registers take the same operands, more of them at once.
+    has_pairs = target.has_pair_products and not target.has_matrix_tiles
+    return PAIRS if lhs == rhs == BF16 and has_pairs else 1
