@@ -11,7 +11,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/cpu/dots/joined_steps": (3, 86),
-    "tilesmith/backends/cpu/emission/packed_ahead": (2, 149),
+    "tilesmith/backends/cpu/emission/packed_ahead": (2, 150),
     "tilesmith/backends/cpu/line_marks": (2, 75),
     "tilesmith/backends/cpu/lowering/known_extents": (2, 76),
     "tilesmith/backends/cpu/one_column": (2, 55),
