@@ -31,7 +31,8 @@ from tilesmith.dtypes import F64, I64, DType
 from tilesmith.ir.types import Dim, Extent
 from tilesmith.schedule.schedule import CpuOptions
 
-_MAX_STACK_BYTES = 64 * 1024
+_MAX_STACK_BYTES = 256 * 1024
+"""Memory of the heap may go back to the system with each call, and come as page faults again."""
 _ALIGNMENT = 64
 _MOST_VECTORS = 4
 _SPARE_ROWS = 31
@@ -49,10 +50,14 @@ class Scratch:
     def take(self, size: int) -> Register:
         """``size`` bytes."""
         size = max(_ALIGNMENT, -(-size // _ALIGNMENT) * _ALIGNMENT)
-        if self._on_stack + size <= _MAX_STACK_BYTES:
-            self._on_stack += size
-            return self._builder.alloca("i8", size, _ALIGNMENT)
-        return self.take_runtime(index(size))
+        return self.find_on_stack(size) or self.take_runtime(index(size))
+
+    def find_on_stack(self, size: int) -> Register | None:
+        """That many bytes that need not be given back, while there is room."""
+        if self._on_stack + size > _MAX_STACK_BYTES:
+            return None
+        self._on_stack += size
+        return self._builder.alloca("i8", size, _ALIGNMENT)
 
     def take_runtime(self, size: Register) -> Register:
         """As many bytes as a register says; it must be known when the function begins."""

@@ -22,6 +22,11 @@ from tilesmith.backends.cpu.emission.context import (
 )
 from tilesmith.backends.cpu.emission.elements import emit_store, emit_update, register
 from tilesmith.backends.cpu.emission.nests import emit_nest
+from tilesmith.backends.cpu.emission.packed_ahead.memory import (
+    extend_arguments,
+    load_slot,
+    pack_operands,
+)
 from tilesmith.backends.cpu.line_marks.marks import Mark
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
@@ -168,7 +173,7 @@ def _emit_entry(module: Module, kernel: Kernel, name: str) -> None:
     builder = Builder(module, name, accepted, is_internal=False)
     context = begin_function(builder, kernel)
     more = max((len(grid.packed) for grid in kernel.grids), default=0)
-    arguments = products.extend_arguments(builder, len(kernel.parameters), more)
+    arguments = extend_arguments(builder, len(kernel.parameters), more)
     number = 0
     for part in kernel.body:
         if isinstance(part, Grid):
@@ -183,7 +188,7 @@ def _launch(context: Context, arguments: Register, grid: Grid, body: str) -> Non
     builder = context.builder
     counts = [_count(context, axis) for axis in grid.axes]
     count = reduce(builder.multiply, counts, index(1))
-    taken = products.pack_operands(context, arguments, grid.packed, counts, body)
+    taken = pack_operands(context, arguments, grid.packed, counts, body)
     options = context.function.kernel.options
     emit_parallel(builder, body, arguments, count, grid.work, options)
     for pointer in taken:
@@ -197,7 +202,7 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     buffers = {tile: _buffer(context, tile, innermost.get(tile)) for tile in grid.tiles}
     with builder.at_entry():
         slots = enumerate(grid.packed, len(kernel.parameters))
-        packed = {source: products.load_slot(builder, slot) for slot, source in slots}
+        packed = {source: load_slot(builder, slot) for slot, source in slots}
     indices = tuple(axis.index for axis in grid.axes)
     function = replace(context.function, buffers=buffers, packed=packed, indices=indices)
     context = replace(context, function=function)

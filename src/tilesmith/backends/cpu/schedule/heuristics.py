@@ -20,6 +20,9 @@ from tilesmith.schedule.space.sizes import MIDDLING_TILE, power_of_2_floor
 
 PROGRAMS_PER_CORE = 4
 """Enough that a thread which starts late or is interrupted holds up no other."""
+FEW_PROGRAMS_PER_CORE = 16
+"""So few products are taken one by one: a core that is held up leaves the rest to others. Measured
+on two cores: 2 to 3 % at 512^3 and 1024^3 (8 and 16 programs)."""
 
 SERIAL_ELEMENTS = 1 << 15
 """Waking other threads takes longer than working through this many elements."""
@@ -40,8 +43,8 @@ class CpuSeed:
             "block_sizes": [sizes[name] for name in kernel.entries.blocks],
             "reduction_loops": [self.chunks.get(dim) for dim in kernel.entries.rolled],
         }
-        wanted = PROGRAMS_PER_CORE * kernel.target.num_sms
-        if kernel.facts.matmuls and count_programs(kernel, sizes) < wanted:
+        few = FEW_PROGRAMS_PER_CORE * kernel.target.num_sms
+        if kernel.facts.matmuls and count_programs(kernel, sizes) < few:
             values["cpu_schedule"] = "dynamic"
         return values
 
@@ -75,6 +78,19 @@ def count_programs(kernel: TargetedKernel, sizes: Mapping[str, int]) -> int:
     blocks = [b for grid in kernel.outline.grids[:1] for b in grid.blocks if b in sizes]
     tuned = [-(-kernel.extent(block, 1) // sizes[block]) for block in blocks]
     return kernel.programs(tuple(blocks)) * prod(tuned)
+
+
+def count_beside(kernel: TargetedKernel, *blocks: str | None) -> int:
+    """How many programs there are for each tile of these blocks, in the grid that steps by one."""
+    outline, total = kernel.outline, 1
+    own = [grid for grid in outline.grids if not set(blocks).isdisjoint(grid.blocks)]
+    for grid in (own or outline.grids)[:1]:
+        for axis in outline.axes_of(grid):
+            if not axis.block or axis.block not in blocks:
+                is_block = bool(axis.block) and outline.function.is_block(axis.block)
+                fixed = outline.function.block(axis.block).fixed if is_block else 1
+                total *= -(-(axis.extent or 1) // (fixed or 1))
+    return max(1, total)
 
 
 def untiled_elements(kernel: TargetedKernel, shape: Shape) -> int:
