@@ -234,3 +234,27 @@ def test_branches_agree_on_axes_of_length_one(rows: int, number: int) -> None:
     wanted = torch.zeros(rows, 3, dtype=torch.float64)
     wanted[:, -1] = rows * (2 * x.detach()[:, -1] if number < 0 else 1)
     assert torch.equal(found, wanted)
+
+
+@helion.kernel
+def scaled_rows(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """What is scaled costs more to compute again than to divide out of the result."""
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        rows = torch.exp(torch.sin(x[tile, :]))
+        for _ in hl.grid(3):
+            rows = torch.exp(-rows)
+        out[tile, :] = rows * scale[tile][:, None]
+    return out
+
+
+def test_rows_that_are_scaled_by_zero_have_gradients() -> None:
+    x = torch.randn(5, 7)
+    scale = torch.tensor([0.0, 1, -2, 0.0, 3], requires_grad=True)
+    grad = torch.randn(5, 7)
+    scaled_rows(x, scale).backward(grad)
+    rows = torch.exp(torch.sin(x.double()))
+    for _ in range(3):
+        rows = torch.exp(-rows)
+    assert scale.grad is not None
+    assert relative_error(scale.grad, (rows * grad).sum(1)) < 1e-6

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tilesmith.gradients.placement import Mode, Placement
 from tilesmith.gradients.recurrences import KeptState
+from tilesmith.gradients.source.texts import Identifiers
 from tilesmith.gradients.tape import Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function
@@ -58,20 +59,9 @@ class BackwardProgram:
         return stored & {cotangent for _, cotangent in self.cotangents}
 
 
-class Names:
-    """Names of parameters that no other one has."""
-
-    def __init__(self, function: Function) -> None:
-        self._taken = {parameter.value.name for parameter in function.parameters}
-
-    def make(self, wish: str) -> str:
-        """A name that is free."""
-        name, number = wish, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wish}_{number}"
-        self._taken.add(name)
-        return name
+def free_names(function: Function) -> Identifiers:
+    """Names that no parameter has."""
+    return Identifiers(parameter.value.name for parameter in function.parameters)
 
 
 def like(tensor: Value, name: str) -> Value:
@@ -83,7 +73,7 @@ class GradientTensors:
     """The tensors of the backward function, as the reverse walk asks for them."""
 
     def __init__(
-        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: Names
+        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: Identifiers
     ) -> None:
         self.grid: Grid | None = None
         self.cotangents = cotangents
