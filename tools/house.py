@@ -138,6 +138,13 @@ NEW_ROOMS = (
     "tilesmith/jit/visible",
     "tilesmith/operators/batching",
     "tilesmith/operators/inside",
+    "tilesmith/backends/cpu/lowering/prefetches",
+    "tilesmith/backends/cpu/math/scaling",
+    "tilesmith/backends/cpu/op_costs",
+    "tilesmith/backends/cpu/positions/confined",
+    "tilesmith/compiler/backend_steps",
+    "tilesmith/passes/carried_lines",
+    "tilesmith/passes/settled_conditions",
     "tilesmith/runtime/generated",
     "tilesmith/tune/places",
 )

@@ -101,7 +101,17 @@ def _level(context: Context, loop: statements.For, depth: int, state: State) -> 
         return _level(_at(context, axis, position, end), loop, depth + 1, inner)
 
     step = context.block_size(axis.block) if axis.step is None else context.index_of(axis.step)
+    if _runs_once(begin, end, step):
+        # Where it begins is known, and with that how long its only tile is.
+        return body(begin, state)
     return context.builder.loop(begin, end, step, body, state)
+
+
+def _runs_once(begin: Register, end: Register, step: Register) -> bool:
+    first, last, by = begin.constant, end.constant, step.constant
+    if first is None or last is None or by is None:
+        return False
+    return first < last <= first + by
 
 
 def _while(context: Context, loop: statements.While) -> Context:
@@ -154,7 +164,7 @@ STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = 
 
 def emit_kernel(kernel: Kernel, name: str) -> str:
     """The module's text; its entry is called ``name``."""
-    module = Module()
+    module = Module(scales_vectors=kernel.target.arch == "avx512")
     for position, grid in enumerate(kernel.grids):
         _emit_grid(module, kernel, grid, f"{name}_programs{position}")
     _emit_entry(module, kernel, name)

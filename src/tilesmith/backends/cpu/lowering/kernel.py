@@ -11,12 +11,13 @@ from tilesmith.backends.cpu.loop_ir.statements import Block, LoopAxis, Readers, 
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand
 from tilesmith.backends.cpu.lowering import nests
 from tilesmith.backends.cpu.lowering.nests import ElementLowering
+from tilesmith.backends.cpu.lowering.prefetches.ahead import find_prefetches
 from tilesmith.backends.cpu.lowering.scopes import (
     GridScope,
     KernelScope,
     find_packed_operands,
-    find_prefetches,
 )
+from tilesmith.backends.cpu.op_costs.costs import elements_worth
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles
@@ -195,7 +196,7 @@ def _lower_grid(function: Function, op: control_flow.Grid, kernel: KernelScope) 
         ),
         packed=tuple(dict.fromkeys(operand.source for operand in packed.values())),
         body=lowering.block(program.steps, op.body),
-        work=max(1, sum(_work(step, schedule) for step in program.steps)),
+        work=max(1, sum(_work(step, schedule, tiles) for step in program.steps)),
         loc=op.loc,
     )
 
@@ -209,10 +210,11 @@ def _numel(shape: Shape, schedule: Schedule) -> int:
     return prod(schedule.physical_shape(shape))
 
 
-def _work(step: Step, schedule: Schedule) -> int:
+def _work(step: Step, schedule: Schedule, tiles: VirtualTiles) -> int:
     """Elements computed by a step."""
     if isinstance(step, Nest):
-        return _numel(step.layout.space, schedule) * len(step.roots)
+        made = {op for root in step.roots for _, op in root.closure(tiles).nodes}
+        return _numel(step.layout.space, schedule) * max(len(step.roots), elements_worth(made))
     op = step.op
     if isinstance(op, Dot):
         contracted = schedule.physical(op.lhs.tile.shape[-1])
@@ -224,5 +226,5 @@ def _work(step: Step, schedule: Schedule) -> int:
     repeated = isinstance(op, (Loop, While))
     # Only the body of a loop counts, not its condition.
     bodies = step.bodies[-1:] if repeated else step.bodies
-    inside = sum(_work(inner, schedule) for body in bodies for inner in body)
+    inside = sum(_work(inner, schedule, tiles) for body in bodies for inner in body)
     return inside * _ITERATIONS if repeated else inside
