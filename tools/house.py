@@ -138,6 +138,7 @@ NEW_ROOMS = (
     "tilesmith/jit/visible",
     "tilesmith/operators/batching",
     "tilesmith/operators/inside",
+    "tilesmith/backends/cpu/emission/shared_lanes",
     "tilesmith/backends/cpu/lowering/prefetches",
     "tilesmith/backends/cpu/math/scaling",
     "tilesmith/backends/cpu/op_costs",

@@ -10,6 +10,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis/summed_products": (2, 98),
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
+    "tilesmith/backends/cpu/emission/shared_lanes": (3, 162),
     "tilesmith/backends/cpu/line_marks": (2, 75),
     "tilesmith/backends/cpu/lowering/prefetches": (2, 80),
     "tilesmith/backends/cpu/math/scaling": (2, 78),
@@ -17,7 +18,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/planning/closures": (2, 94),
     "tilesmith/backends/cpu/planning/single_positions": (2, 241),
     "tilesmith/backends/cpu/positions": (3, 396),
-    "tilesmith/backends/cpu/positions/confined": (2, 57),
+    "tilesmith/backends/cpu/positions/confined": (2, 59),
     "tilesmith/backends/reference": (2, 50),
     "tilesmith/backends/triton": (33, 7_250),
     "tilesmith/backends/triton/early_loads": (2, 164),
@@ -155,13 +156,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 114_933,
-    "files in src": 780,
+    "lines in src": 115_111,
+    "files in src": 783,
     "longest import chain": 26,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 147,
+    "modules with one importer": 148,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

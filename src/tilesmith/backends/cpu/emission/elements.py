@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 from tilesmith.backends.cpu.emission.context import Context
+from tilesmith.backends.cpu.emission.shared_lanes.repeat import repeat_lanes
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
@@ -36,7 +37,7 @@ from tilesmith.backends.cpu.loop_ir.statements import (
 from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
 from tilesmith.backends.cpu.positions.confined.writes import (
-    count_elements,
+    confined_to,
     is_inside,
     write_inside,
 )
@@ -47,7 +48,9 @@ from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
 def evaluate(context: Context, element: ir.Element) -> Lane:
     """The lanes of an element."""
     found = context.known.get(element)
-    if found is None:
+    if found is None and element in context.shared:
+        found = context.known[element] = repeat_lanes(context, element, evaluate)
+    elif found is None:
         found = context.known[element] = ELEMENT_EMITTERS[type(element)](context, element)
     return found
 
@@ -294,7 +297,7 @@ def _keep(context: Context, item: KeepElement, value: Register, is_streaming: bo
 def _store(context: Context, access: ir.Access, value: Register, is_streaming: bool) -> None:
     builder, (memory, position) = context.builder, address_of(context, access)
     stored, among = to_memory(builder, access.tensor.type.dtype, value), context.lanes
-    mask, count = mask_of(context, access), _confined_to(access)
+    mask, count = mask_of(context, access), confined_to(access)
     if count is not None:
         write_inside(builder, (memory, position), count, stored, among, mask)
     elif is_streaming and among.tail is None and mask is None:
@@ -310,17 +313,11 @@ def emit_store(context: Context, item: StoreElement) -> None:
     _store(context, item.access, register(context, item.value), is_streaming=False)
 
 
-def _confined_to(access: ir.Access) -> int | None:
-    """How many elements may be written at computed positions; None where any may be."""
-    is_confined = access.is_confined and access.base is None
-    return count_elements(access.tensor.type) if is_confined else None
-
-
 def emit_update(context: Context, item: UpdateElement, value: Register) -> Register:
     """One atomic update; gives what was there, 0 where the mask does not hold."""
     builder = context.builder
     memory, position = address_of(context, item.access)
-    condition, count = mask_of(context, item.access), _confined_to(item.access)
+    condition, count = mask_of(context, item.access), confined_to(item.access)
     if count is not None:
         inside = is_inside(builder, count, position, 1)
         condition = inside if condition is None else builder.binary("and", condition, inside)

@@ -214,6 +214,7 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     for part in kernel.body[: kernel.body.index(grid)]:
         if not isinstance(part, Grid):
             context = _statement(context, part)
+    context = replace(context, function=replace(function, multiples=_multiples(context, grid)))
     counts = [_count(context, axis) for axis in grid.axes]
 
     def program(number: Register, _: State) -> None:
@@ -225,6 +226,13 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
         builder.emit("fence seq_cst")
     context.function.scratch.give_back()
     module.add(builder)
+
+
+def _multiples(context: Context, grid: Grid) -> dict[Variable, int]:
+    """Programs that begin at multiples of their block."""
+    axes = [axis for axis in grid.axes if context.index_of(axis.begin).constant == 0]
+    sizes = {axis.index: _size_of(context, axis).constant for axis in axes}
+    return {index: size for index, size in sizes.items() if size is not None}
 
 
 def _count(context: Context, axis: LoopAxis) -> Register:

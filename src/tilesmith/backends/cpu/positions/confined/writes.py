@@ -10,13 +10,15 @@ from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lanes, Place, Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index
-from tilesmith.ir.types import TensorType
+from tilesmith.backends.cpu.loop_ir.elements import Access
 
 
-def count_elements(tensor: TensorType) -> int | None:
-    """How far the memory of a tensor reaches; None where that is not known."""
+def confined_to(access: Access) -> int | None:
+    """How many elements may be written at computed positions; None where any may be."""
+    tensor = access.tensor.type
     extents = [*zip(tensor.shape, tensor.strides)]
-    if not all(isinstance(extent, int) for pair in extents for extent in pair):
+    is_known = all(isinstance(extent, int) for pair in extents for extent in pair)
+    if not access.is_confined or access.base is not None or not is_known:
         return None
     return 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
 
