@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from tilesmith.backends.interface import Backend
+from tilesmith.compiler.backend_steps.steps import BACKEND_STEPS
 from tilesmith.compiler.checks import check_loops, check_products
 from tilesmith.compiler.lowering import (
     Lowering,
@@ -124,11 +125,6 @@ def _squeeze_unit_axes(state: Lowering) -> Lowering:
     sizes = known(state.schedule).symbols
     units = [block.name for block in state.function.blocks if sizes[block.name] == 1]
     return replace(state, function=squeeze_unit_axes(state.function, units))
-
-
-def _prepare(state: Lowering) -> Lowering:
-    prepare = known(state.backend).prepare
-    return replace(state, function=prepare(state.function, known(state.schedule)))
 
 
 def _emit(state: Lowering) -> Lowering:
@@ -251,11 +247,7 @@ TARGET = Stage(
             _squeeze_unit_axes,
             "An axis of one element is no axis: matrix units and vectors get their shapes.",
         ),
-        step(
-            _prepare,
-            "What one backend alone needs: Triton counts programs that wait for each other in "
-            "memory.",
-        ),
+        *BACKEND_STEPS,
     ),
 )
 

@@ -70,6 +70,7 @@ CPU_BACKEND = Backend(
     emit=emit,
     prepare=lambda function, _: look_up_single_elements(sum_rows(function)),
     refused_ops=REFUSED_OPS,
+    crops_tiles=True,
     forms=("loops", "llvm", "assembly", "object"),
     tuning=TuningNeeds(preloads=("llvmlite.binding",)),
 )

@@ -102,6 +102,8 @@ class FunctionContext:
     buffers: Mapping[Tile, Buffer] = field(default_factory=dict[Tile, Buffer])
     packed: Mapping[PackedTensor, Register] = field(default_factory=dict[PackedTensor, Register])
     indices: tuple[Variable, ...] = ()
+    multiples: Mapping[Variable, int] = field(default_factory=dict[Variable, int])
+    """Of indices, what they are multiples of."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class Context:
         known: elements computed so far. A scope ends where its code no longer dominates what
             follows; what is computed in it is forgotten with it.
         steps: how scalars of a combination are computed, when asked for.
+        shared: elements that groups of lanes have in common.
+        quarter: where those are computed, once that is known.
     """
 
     function: FunctionContext
@@ -124,6 +128,8 @@ class Context:
     loops: Mapping[int, Lane] = field(default_factory=dict[int, Lane])
     known: dict[Element, Lane] = field(default_factory=dict[Element, Lane])
     steps: Mapping[Variable, Element] = field(default_factory=dict[Variable, Element])
+    shared: frozenset[Element] = frozenset()
+    quarter: list[Context] = field(default_factory=list["Context"])
 
     @property
     def builder(self) -> Builder:
@@ -136,7 +142,7 @@ class Context:
 
     def scope(self) -> Context:
         """Code that need not dominate what follows: what it computes is forgotten."""
-        return replace(self, known={**self.known})
+        return replace(self, known={**self.known}, quarter=[])
 
     def nest(self, width: int, loops: Mapping[int, Lane] | None = None) -> Context:
         """In a nest of that many lanes, from nothing known."""
@@ -149,6 +155,7 @@ class Context:
             loops={**self.loops, axis: lane},
             lanes=self.lanes if lanes is None else lanes,
             known={**self.known},
+            quarter=[],
         )
 
     def length(self, dim: Dim) -> Register:

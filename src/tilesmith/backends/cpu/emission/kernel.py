@@ -106,7 +106,17 @@ def _level(context: Context, loop: statements.For, depth: int, state: State) -> 
         return _level(_at(context, axis, position, end), loop, depth + 1, inner)
 
     step = context.block_size(axis.block) if axis.step is None else context.index_of(axis.step)
+    if _runs_once(begin, end, step):
+        # Where it begins is known, and with that how long its only tile is.
+        return body(begin, state)
     return context.builder.loop(begin, end, step, body, state)
+
+
+def _runs_once(begin: Register, end: Register, step: Register) -> bool:
+    first, last, by = begin.constant, end.constant, step.constant
+    if first is None or last is None or by is None:
+        return False
+    return first < last <= first + by
 
 
 def _while(context: Context, loop: statements.While) -> Context:
@@ -159,7 +169,7 @@ STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = 
 
 def emit_kernel(kernel: Kernel, name: str) -> str:
     """The module's text; its entry is called ``name``."""
-    module = Module()
+    module = Module(scales_vectors=kernel.target.arch == "avx512")
     for position, grid in enumerate(kernel.grids):
         _emit_grid(module, kernel, grid, f"{name}_programs{position}")
     _emit_entry(module, kernel, name)
@@ -209,6 +219,7 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     for part in kernel.body[: kernel.body.index(grid)]:
         if not isinstance(part, Grid):
             context = _statement(context, part)
+    context = replace(context, function=replace(function, multiples=_multiples(context, grid)))
     counts = [_count(context, axis) for axis in grid.axes]
 
     def program(number: Register, _: State) -> None:
@@ -220,6 +231,13 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
         builder.emit("fence seq_cst")
     context.function.scratch.give_back()
     module.add(builder)
+
+
+def _multiples(context: Context, grid: Grid) -> dict[Variable, int]:
+    """Programs that begin at multiples of their block."""
+    axes = [axis for axis in grid.axes if context.index_of(axis.begin).constant == 0]
+    sizes = {axis.index: _size_of(context, axis).constant for axis in axes}
+    return {index: size for index, size in sizes.items() if size is not None}
 
 
 def _count(context: Context, axis: LoopAxis) -> Register:

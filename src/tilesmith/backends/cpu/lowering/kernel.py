@@ -11,12 +11,13 @@ from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand
 from tilesmith.backends.cpu.lowering import nests
 from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
 from tilesmith.backends.cpu.lowering.nests import ElementLowering
+from tilesmith.backends.cpu.lowering.prefetches.ahead import find_prefetches
 from tilesmith.backends.cpu.lowering.scopes import (
     GridScope,
     KernelScope,
     find_packed_operands,
-    find_prefetches,
 )
+from tilesmith.backends.cpu.op_costs.costs import elements_worth
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles
@@ -195,7 +196,7 @@ def _lower_grid(function: Function, op: control_flow.Grid, kernel: KernelScope) 
         ),
         packed=tuple(dict.fromkeys(operand.source for operand in packed.values())),
         body=lowering.block(program.steps, op.body),
-        work=max(1, sum(_work(step, kernel.extents) for step in program.steps)),
+        work=max(1, sum(_work(step, kernel.extents, tiles) for step in program.steps)),
         loc=op.loc,
     )
 
@@ -203,10 +204,11 @@ def _lower_grid(function: Function, op: control_flow.Grid, kernel: KernelScope) 
 _FLOPS_PER_ELEMENT = 8
 
 
-def _work(step: Step, extents: KnownExtents) -> int:
+def _work(step: Step, extents: KnownExtents, tiles: VirtualTiles) -> int:
     """Elements computed by a step."""
     if isinstance(step, Nest):
-        return extents.elements(step.layout.space) * len(step.roots)
+        made = {op for root in step.roots for _, op in root.closure(tiles).nodes}
+        return extents.elements(step.layout.space) * max(len(step.roots), elements_worth(made))
     op = step.op
     if isinstance(op, Dot):
         contracted = extents.most(op.lhs.tile.shape[-1])
@@ -217,5 +219,5 @@ def _work(step: Step, extents: KnownExtents) -> int:
         return 1
     # Only the body of a loop counts, not its condition.
     bodies = step.bodies[-1:] if isinstance(op, (Loop, While)) else step.bodies
-    inside = sum(_work(inner, extents) for body in bodies for inner in body)
+    inside = sum(_work(inner, extents, tiles) for body in bodies for inner in body)
     return inside * extents.iterations(op) if isinstance(op, (Loop, While)) else inside

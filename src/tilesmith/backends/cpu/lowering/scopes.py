@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from math import prod
 
-from tilesmith.analysis.affine import find_affine, find_partial_axes
+from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
 from tilesmith.backends.cpu.dots.joined_steps.choice import (
     BYTES,
@@ -24,7 +24,6 @@ from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir.elements import Label, Tensor, Tile, Variable
-from tilesmith.backends.cpu.loop_ir.statements import Form
 from tilesmith.backends.cpu.loop_ir.whole_tiles import (
     LEAST_PROGRAMS,
     MOST_BYTES,
@@ -33,7 +32,7 @@ from tilesmith.backends.cpu.loop_ir.whole_tiles import (
 )
 from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.steps import Nest, Program
+from tilesmith.backends.cpu.planning.steps import Program
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     LoadedMatrix,
     VirtualTiles,
@@ -332,43 +331,3 @@ class _Finder:
 def _dots(region: Region) -> Iterator[Dot]:
     """All products. A program may skip those in branches; two that do not pay for packing."""
     yield from (op for op in walk(region) if isinstance(op, Dot))
-
-
-def find_prefetches(scope: GridScope, grid: Grid) -> dict[Nest, dict[Load, tuple[int, ...]]]:
-    """Which loads of which nests fetch ahead, and how far each index moves to the next program."""
-    options, tiles = scope.schedule.grids.get(grid.slot), scope.tiles
-    axis = options.order[0] if options is not None else len(grid.blocks) - 1
-    seen: set[Load] = set()
-    done: set[Load] = set()
-    found: dict[Nest, dict[Load, tuple[int, ...]]] = {}
-    for step in scope.program.steps:
-        if not isinstance(step, Nest):
-            continue
-        loads = list(_contiguous_loads(step, tiles))
-        for op in loads:
-            distance = _to_next_program(scope, op, grid, axis)
-            if op in seen and op not in done and any(distance):
-                found.setdefault(step, {})[op] = distance
-                done.add(op)
-        seen.update(loads)
-    return found
-
-
-def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
-    """Loads that go through memory element by element along the lanes."""
-    if nest.layout.form is not Form.ROWS or nest.layout.vector_axis < 0:
-        return
-    for root in nest.roots:
-        for (_, coords), op in root.closure(tiles).nodes:
-            if not isinstance(op, Load) or op.bases is not None:
-                continue
-            places = coordinates.access_places(op, coords)
-            if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
-                yield op
-
-
-def _to_next_program(scope: GridScope, op: Load, grid: Grid, axis: int) -> tuple[int, ...]:
-    begin, block = grid.body.args[axis], grid.blocks[axis]
-    size = scope.schedule.symbols[block] if block else 1
-    forms = [find_affine(moving, scope.tiles.definitions) for moving in op.indices]
-    return tuple(0 if form is None else dict(form.base).get(begin, 0) * size for form in forms)

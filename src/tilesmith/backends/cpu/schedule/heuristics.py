@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from tilesmith.backends.cpu.op_costs.costs import elements_worth
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -162,13 +163,15 @@ def pointwise_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     along = _blocks_along_memory(kernel)
     slab = max(1, fact.slab)
     is_known = not any(is_guess(kernel, name) for name in kernel.entries.blocks)
-    if is_known and fact.total is not None and fact.total * slab <= SERIAL_ELEMENTS:
+    worth = elements_worth(site.op for site in kernel.outline.sites)
+    if is_known and fact.total is not None and fact.total * slab * worth <= SERIAL_ELEMENTS:
         return [CpuSeed({name: longest(kernel, name) for name in kernel.entries.blocks})]
     if len(along) > 1:
         return [CpuSeed(_square(kernel, along))]
     total = LEAST_ELEMENTS if fact.total is None else fact.total * slab
-    elements = min(max(programs_share(kernel, total), LEAST_ELEMENTS), MOST_ELEMENTS)
-    sizes = (elements, max(elements // 4, LEAST_ELEMENTS // 4))
+    least = power_of_2_floor(LEAST_ELEMENTS / worth)
+    elements = min(max(programs_share(kernel, total), least), MOST_ELEMENTS)
+    sizes = (elements, max(elements // 4, least // 4))
     return [CpuSeed(_along_memory(kernel, along, size / slab)) for size in sizes]
 
 

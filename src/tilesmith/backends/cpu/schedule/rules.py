@@ -16,6 +16,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.backends.cpu.op_costs.costs import LAST_CACHE_BYTES
 from tilesmith.backends.cpu.schedule import heuristics, matmul
 from tilesmith.backends.cpu.schedule.groups.forms import SpreadForms
 from tilesmith.backends.cpu.schedule.heuristics import CpuSeed, complete_blocks, longest
@@ -50,7 +51,6 @@ KERNEL_ROWS = 12
 """Of the register block of products; it is two vectors wide."""
 KERNEL_SHARE = 0.85
 """Of a core's peak, reached by the register block alone."""
-LAST_CACHE_BYTES = 32 << 20
 LAST_CACHE_GAIN = 3.0
 """How much faster than memory the last cache is, for tensors that fit it."""
 
