@@ -12,7 +12,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/cpu/emission/shared_lanes": (3, 162),
     "tilesmith/backends/cpu/line_marks": (2, 75),
-    "tilesmith/backends/cpu/lowering/prefetches": (2, 80),
+    "tilesmith/backends/cpu/lowering/prefetches": (2, 103),
     "tilesmith/backends/cpu/math/scaling": (2, 78),
     "tilesmith/backends/cpu/op_costs": (2, 32),
     "tilesmith/backends/cpu/planning/closures": (2, 94),
@@ -156,7 +156,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 115_111,
+    "lines in src": 115_134,
     "files in src": 783,
     "longest import chain": 26,
     "frames from BoundKernel to emit": 8,
