@@ -15,6 +15,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/emission/shared_lanes": (3, 162),
     "tilesmith/backends/cpu/line_marks": (2, 75),
     "tilesmith/backends/cpu/lowering/known_extents": (2, 76),
+    "tilesmith/backends/cpu/lowering/prefetches": (2, 103),
     "tilesmith/backends/cpu/lowering/prefetches": (2, 80),
     "tilesmith/backends/cpu/math/scaling": (2, 78),
     "tilesmith/backends/cpu/one_column": (2, 55),
