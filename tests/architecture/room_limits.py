@@ -10,13 +10,12 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis/summed_products": (2, 98),
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
-    "tilesmith/backends/cpu/dots/joined_steps": (3, 86),
+    "tilesmith/backends/cpu/dots/joined_steps": (4, 88),
     "tilesmith/backends/cpu/emission/packed_ahead": (2, 150),
     "tilesmith/backends/cpu/emission/shared_lanes": (3, 162),
     "tilesmith/backends/cpu/line_marks": (2, 75),
     "tilesmith/backends/cpu/lowering/known_extents": (2, 76),
     "tilesmith/backends/cpu/lowering/prefetches": (2, 103),
-    "tilesmith/backends/cpu/lowering/prefetches": (2, 80),
     "tilesmith/backends/cpu/math/scaling": (2, 78),
     "tilesmith/backends/cpu/one_column": (2, 55),
     "tilesmith/backends/cpu/op_costs": (2, 32),
@@ -162,8 +161,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_000,
-    "files in src": 800,
+    "lines in src": 115_520,
+    "files in src": 795,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tilesmith.backends.cpu.dots.joined_steps.choice import BYTES, PAIRS
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.backends.cpu.dots.joined_steps.lanes import add_joined_products
 from tilesmith.backends.cpu.dots.shapes import TILE_ROWS, RegisterBlock
 from tilesmith.backends.cpu.llvm.builder import Builder

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tilesmith.backends.cpu.dots import shapes
-from tilesmith.backends.cpu.dots.joined_steps.choice import BYTES, PAIRS
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import Register, index, memory_element, register_element
 from tilesmith.dtypes import BF16, F32, I8, I32, DType

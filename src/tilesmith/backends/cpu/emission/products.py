@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from tilesmith.backends.cpu.dots.joined_steps.choice import BYTES, PAIRS
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View
 from tilesmith.backends.cpu.emission.context import (

@@ -14,12 +14,11 @@ from math import prod
 from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
 from tilesmith.backends.cpu.dots.joined_steps.choice import (
-    BYTES,
-    PAIRS,
     multiplies_tiles,
     reads_halves,
     steps_at_once,
 )
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index

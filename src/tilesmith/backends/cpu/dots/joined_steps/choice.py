@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.dtypes import BF16, F32, I8, I32, DType
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.targets import Target
-
-BYTES, PAIRS = 4, 2
-"""Steps along k that a packed element holds: of int8 and of bf16."""
 
 
 def multiplies_tiles(op: Dot, target: Target) -> bool:

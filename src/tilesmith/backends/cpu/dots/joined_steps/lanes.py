@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from tilesmith.backends.cpu.dots.joined_steps.choice import BYTES, PAIRS
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.backends.cpu.llvm.builder import Builder, bitcast
 from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number
 
