@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 from tilesmith.gradients.placement import Mode, Placement
 from tilesmith.gradients.recurrences import KeptState
-from tilesmith.gradients.source.texts import Identifiers
 from tilesmith.gradients.tape import Tape
 from tilesmith.gradients.terms import cotangent_dtype
 from tilesmith.ir.function import Function
@@ -59,9 +59,15 @@ class BackwardProgram:
         return stored & {cotangent for _, cotangent in self.cotangents}
 
 
-def free_names(function: Function) -> Identifiers:
-    """Names that no parameter has."""
-    return Identifiers(parameter.value.name for parameter in function.parameters)
+class Names(set[str]):
+    """Names of parameters: others can be made."""
+
+    def make(self, wish: str) -> str:
+        """A name that is free."""
+        wishes = chain([wish], (f"{wish}_{number}" for number in count(2)))
+        name = next(one for one in wishes if one not in self)
+        self.add(name)
+        return name
 
 
 def like(tensor: Value, name: str) -> Value:
@@ -73,7 +79,7 @@ class GradientTensors:
     """The tensors of the backward function, as the reverse walk asks for them."""
 
     def __init__(
-        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: Identifiers
+        self, cotangents: dict[Value, Value], plans: dict[Value, Placement], names: Names
     ) -> None:
         self.grid: Grid | None = None
         self.cotangents = cotangents
@@ -98,13 +104,8 @@ class GradientTensors:
             dtype = kind.dtype if is_final else cotangent_dtype(kind.dtype)
             extra = (1,) * len(placement.parts)
             # Extents of parts are the host's: nothing here asks for them.
-            kind = replace(
-                kind,
-                dtype=dtype,
-                shape=(*extra, *kind.shape),
-                strides=(*extra, *kind.strides),
-                alias=-1,
-            )
+            shape, strides = (*extra, *kind.shape), (*extra, *kind.strides)
+            kind = replace(kind, dtype=dtype, shape=shape, strides=strides, alias=-1)
             name = self._names.make(f"{'partial' if placement.parts else 'grad'}_{tensor.name}")
             ends = [(self.grid.ends[i], self.grid.blocks[i]) for i in placement.parts]
             value = Value(kind, name, tensor.loc)

@@ -53,8 +53,8 @@ def returned(items: list[str]) -> str:
 class Identifiers:
     """Unique names: the one wished for, numbered when it is taken."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = {*RESERVED, *taken}
+    def __init__(self) -> None:
+        self._taken = set(RESERVED)
 
     def make(self, wish: str) -> str:
         """A name that is free, as near to a wish as can be."""

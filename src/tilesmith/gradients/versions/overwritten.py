@@ -14,7 +14,7 @@ import torch
 
 from tilesmith.analysis.effects import alias_group
 from tilesmith.analysis.memory_conflicts import Iterations, find_accesses, is_disjoint
-from tilesmith.gradients.gradient_tensors import free_names, like
+from tilesmith.gradients.gradient_tensors import Names, like
 from tilesmith.gradients.grid_blocks import keep_visible_blocks
 from tilesmith.gradients.normal_form import simplify_forward
 from tilesmith.ir.function import Function, Parameter
@@ -52,7 +52,7 @@ def read_before(
         %a = load(%x_before, %i) : f32[t]
         store(%x, %b, %i)
     """
-    names = free_names(function)
+    names = Names(parameter.value.name for parameter in function.parameters)
     found = [value for value in _read_and_written(function) if _is_read_first(function, value)]
     before = {value: like(value, names.make(f"{value.name}_before")) for value in found}
     names_wanted = {*wanted, *(old.name for value, old in before.items() if value.name in wanted)}
