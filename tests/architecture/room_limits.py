@@ -161,7 +161,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 115_520,
+    "lines in src": 115_521,
     "files in src": 795,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
