@@ -68,6 +68,11 @@ class Target:
         return self.vector_lanes == 16 and "+avx512vnni" in self.features.split(",")
 
     @property
+    def has_pair_products(self) -> bool:
+        """Whether a lane adds up two products of bf16 at once, in vectors of 16 lanes."""
+        return self.vector_lanes == 16 and "+avx512bf16" in self.features.split(",")
+
+    @property
     def is_cdna(self) -> bool:
         """Whether this is an AMD data-centre GPU (gfx908 up to below gfx1000)."""
         match = re.fullmatch(r"gfx9[0-9a-f]{2}", self.arch)

@@ -124,3 +124,31 @@ def test_a_view_with_other_strides_has_it_too() -> None:
     wide = base.detach().double().requires_grad_()
     torch.nn.functional.cross_entropy(wide.t(), labels).backward()
     assert relative_error(present(base.grad), present(wide.grad)) < 1e-6
+
+
+@pytest.mark.parametrize(("first", "rows"), [(2, 33), (17, 33), (16, 33), (33, 33), (2, 2)])
+def test_parts_of_tiles_that_start_later_are_all_filled(first: int, rows: int) -> None:
+    @helion.kernel
+    def later(
+        x: torch.Tensor, y: torch.Tensor, like: torch.Tensor, first: hl.constexpr
+    ) -> torch.Tensor:
+        out = torch.zeros([like.size(0), x.size(0), y.size(1)], dtype=x.dtype)
+        for tile_r, tile_m in hl.tile([first, 0], [like.size(0), x.size(0)], block_size=[16, 16]):
+            product = hl.dot(x[tile_m, :], y[:, :])
+            out[tile_r, tile_m, :] = product[None, :, :] + like[tile_r][:, None, None]
+        return out
+
+    torch.manual_seed(0)
+    x, y, like = (torch.randn(size, dtype=torch.float64) for size in ((16, 8), (8, 16), (rows,)))
+    wanted = [x.requires_grad_(), y.requires_grad_()]
+    grad = torch.randn(rows, 16, 16, dtype=torch.float64)
+    summed = grad[first:].sum(0)
+    # Memory that is not filled holds NaN then.
+    torch.use_deterministic_algorithms(mode=True)
+    try:
+        backward = derive(later, (x, y, like, first))
+        found = torch.autograd.grad(backward.call(x, y, like, first), wanted, grad)
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+    for actual, right in zip(found, (summed @ y.T, x.T @ summed)):
+        assert relative_error(actual, right) < 1e-13 or (not right.any() and not actual.any())

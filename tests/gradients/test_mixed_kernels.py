@@ -10,7 +10,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tests.gradients.compare import floats_in, gradients, leaves, relative_error
+from tests.gradients.compare import derive, floats_in, gradients, leaves, relative_error
 
 
 @helion.kernel
@@ -209,3 +209,52 @@ def test_one_of_two_results_in_the_loss(only: int) -> None:
 def test_nothing_to_go_over() -> None:
     for size in ((0, 3), (3, 0)):
         compare(broadcasts, "broadcasts", leaves(KERNELS["broadcasts"][2](*size)))
+
+
+@helion.kernel
+def one_column(x: torch.Tensor, number: int) -> torch.Tensor:
+    """Both branches hand on a tile along an axis of length one."""
+    out = torch.empty([x.size(0)], dtype=x.dtype, device=x.device)
+    for tile in hl.tile(x.size(0)):
+        row = x[:, x.size(1) - 1]
+        if number < 0:  # noqa: SIM108 -- a statement is what is tried
+            row = row * row
+        else:
+            row = row.to(torch.float32).to(x.dtype)
+        out[tile] = torch.sum(row, 0)
+    return out
+
+
+@pytest.mark.parametrize("number", [-1, 1])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_branches_agree_on_axes_of_length_one(rows: int, number: int) -> None:
+    x = torch.randint(-4, 5, (rows, 3)).double().requires_grad_()
+    backward = derive(one_column, (x, number))
+    (found,) = torch.autograd.grad(backward.call(x, number).sum(), (x,))
+    wanted = torch.zeros(rows, 3, dtype=torch.float64)
+    wanted[:, -1] = rows * (2 * x.detach()[:, -1] if number < 0 else 1)
+    assert torch.equal(found, wanted)
+
+
+@helion.kernel
+def scaled_rows(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """What is scaled costs more to compute again than to divide out of the result."""
+    out = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        rows = torch.exp(torch.sin(x[tile, :]))
+        for _ in hl.grid(3):
+            rows = torch.exp(-rows)
+        out[tile, :] = rows * scale[tile][:, None]
+    return out
+
+
+def test_rows_that_are_scaled_by_zero_have_gradients() -> None:
+    x = torch.randn(5, 7)
+    scale = torch.tensor([0.0, 1, -2, 0.0, 3], requires_grad=True)
+    grad = torch.randn(5, 7)
+    scaled_rows(x, scale).backward(grad)
+    rows = torch.exp(torch.sin(x.double()))
+    for _ in range(3):
+        rows = torch.exp(-rows)
+    assert scale.grad is not None
+    assert relative_error(scale.grad, (rows * grad).sum(1)) < 1e-6

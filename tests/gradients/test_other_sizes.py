@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
 import torch
 
 import tilesmith as helion
@@ -42,3 +43,23 @@ def test_arguments_are_not_kept() -> None:
     del scaled
     gc.collect()
     assert is_there() is None
+
+
+def copied(x: torch.Tensor) -> torch.Tensor:
+    """A row over and over, but for the first and the last."""
+    rows = x.size(1)
+    out = torch.zeros([rows, x.size(0)], device=x.device)
+    for tile in hl.tile(1, rows - 1):
+        out[tile, :] = (x[:, rows - 1] * 2)[None, :]
+    return out
+
+
+@pytest.mark.parametrize("rows", [2, 3, 200, 5000])
+def test_tiles_of_a_group_are_no_longer_than_groups_may_be(rows: int) -> None:
+    kernel = helion.kernel(copied, static_shapes=False)
+    x = torch.randn(3, rows, requires_grad=True)
+    kernel(x).sum().backward()
+    wanted = torch.zeros(3, rows)
+    wanted[:, -1] = 2 * (rows - 2)
+    assert x.grad is not None
+    assert torch.equal(x.grad, wanted)

@@ -103,3 +103,34 @@ def test_differences_agree() -> None:
     x, places = torch.randn(2, 3, dtype=torch.float64, requires_grad=True), torch.tensor([1, 0, 1])
     backward = derive(scattered, (x, places))
     assert torch.autograd.gradcheck(lambda x: backward.call(x, places), (x,))
+
+
+@helion.kernel(static_shapes=False)
+def stored_by_some(
+    x: torch.Tensor, weight: torch.Tensor, places: torch.Tensor, number: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Whether anything is stored depends on a number. Rows share a weight, so they are grouped."""
+    out = torch.zeros([x.size(0)], dtype=x.dtype, device=x.device)
+    scaled = torch.empty_like(x)
+    for tile in hl.tile(x.size(0)):
+        row = x[tile, 0]
+        scaled[tile, :] = x[tile, :] * weight[:]
+        if number < 1:
+            at = places[tile]
+            out[at] = row
+    return out, scaled
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_a_branch_hands_on_is_read_before_it_is_cleared(number: int) -> None:
+    x = torch.randn(33, 2, dtype=torch.float64, requires_grad=True)
+    weight, places = torch.ones(2, dtype=torch.float64), torch.randperm(33)
+    weight.requires_grad_()
+    backward = derive(stored_by_some, (x, weight, places, number))
+    grads = [torch.randn(size, dtype=torch.float64) for size in ((33,), (33, 2))]
+    results = backward.call(x, weight, places, number)
+    found = torch.autograd.grad(results, (x, weight), grads)
+    wanted = grads[1].clone()
+    wanted[:, 0] += grads[0][places] if number < 1 else 0
+    assert torch.equal(found[0], wanted)
+    torch.testing.assert_close(found[1], (grads[1] * x.detach()).sum(0))

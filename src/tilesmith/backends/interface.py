@@ -52,6 +52,8 @@ class Backend:
     """Ops that it has an error for instead of code."""
     prepare: Callable[[Function, Schedule], Function] = _unchanged
     """The last pass before ``emit``, where it needs one of its own."""
+    crops_tiles: bool = False
+    """Whether its tiles have no lanes beyond the end of their loop."""
     forms: tuple[str, ...] = ()
     """In which its code can be shown; the first is the usual one."""
     builds_at_launch: bool = False

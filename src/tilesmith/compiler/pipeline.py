@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, starmap
 from math import prod
 from typing import Any
 
 from tilesmith.backends.interface import Backend
+from tilesmith.compiler.backend_steps.steps import BACKEND_STEPS, BackendStep
 from tilesmith.compiler.checks import check_loops, check_products
 from tilesmith.compiler.lowering import (
     Lowering,
@@ -126,9 +127,12 @@ def _squeeze_unit_axes(state: Lowering) -> Lowering:
     return replace(state, function=squeeze_unit_axes(state.function, units))
 
 
-def _prepare(state: Lowering) -> Lowering:
-    prepare = known(state.backend).prepare
-    return replace(state, function=prepare(state.function, known(state.schedule)))
+def _asked_for(run: BackendStep, reason: str) -> Pass:
+    def apply(state: Lowering) -> Lowering:
+        found = run(state.function, known(state.backend), known(state.schedule))
+        return replace(state, function=found)
+
+    return Pass(run.__name__, reason, apply)
 
 
 def _emit(state: Lowering) -> Lowering:
@@ -251,11 +255,7 @@ TARGET = Stage(
             _squeeze_unit_axes,
             "An axis of one element is no axis: matrix units and vectors get their shapes.",
         ),
-        step(
-            _prepare,
-            "What one backend alone needs: Triton counts programs that wait for each other in "
-            "memory.",
-        ),
+        *starmap(_asked_for, BACKEND_STEPS),
     ),
 )
 

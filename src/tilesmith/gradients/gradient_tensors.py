@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
-from tilesmith.dtypes import I32
 from tilesmith.gradients.placement import Mode, Placement
 from tilesmith.gradients.recurrences import KeptState
 from tilesmith.gradients.tape import Tape
@@ -17,7 +17,7 @@ from tilesmith.ir.ops.memory import Atomic, AtomicKind, Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import walk
-from tilesmith.ir.types import ONE, Shape, TileType, Value, scalar
+from tilesmith.ir.types import ONE, Shape, Value, scalar
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,14 @@ class BackwardProgram:
         return stored & {cotangent for _, cotangent in self.cotangents}
 
 
-class Names:
-    """Names of parameters that no other one has."""
-
-    def __init__(self, function: Function) -> None:
-        self._taken = {parameter.value.name for parameter in function.parameters}
+class Names(set[str]):
+    """Names of parameters: others can be made."""
 
     def make(self, wish: str) -> str:
         """A name that is free."""
-        name, number = wish, 1
-        while name in self._taken:
-            number += 1
-            name = f"{wish}_{number}"
-        self._taken.add(name)
+        wishes = chain([wish], (f"{wish}_{number}" for number in count(2)))
+        name = next(one for one in wishes if one not in self)
+        self.add(name)
         return name
 
 
@@ -109,13 +104,8 @@ class GradientTensors:
             dtype = kind.dtype if is_final else cotangent_dtype(kind.dtype)
             extra = (1,) * len(placement.parts)
             # Extents of parts are the host's: nothing here asks for them.
-            kind = replace(
-                kind,
-                dtype=dtype,
-                shape=(*extra, *kind.shape),
-                strides=(*extra, *kind.strides),
-                alias=-1,
-            )
+            shape, strides = (*extra, *kind.shape), (*extra, *kind.strides)
+            kind = replace(kind, dtype=dtype, shape=shape, strides=strides, alias=-1)
             name = self._names.make(f"{'partial' if placement.parts else 'grad'}_{tensor.name}")
             ends = [(self.grid.ends[i], self.grid.blocks[i]) for i in placement.parts]
             value = Value(kind, name, tensor.loc)
@@ -156,11 +146,8 @@ def _idle_where_masked(
     shape = value.tile.shape
     mask = _broadcast(writer, mask, shape)
     kept = writer.apply("where", mask, value, writer.full(value.tile, 0.0))
-    safe: list[Value] = []
-    for index in indices:
-        wide = _broadcast(writer, index, shape)
-        safe.append(writer.apply("where", mask, wide, writer.full(wide.tile, 0)))
-    return kept, tuple(safe)
+    wide = [_broadcast(writer, index, shape) for index in indices]
+    return kept, tuple(writer.apply("where", mask, x, writer.full(x.tile, 0)) for x in wide)
 
 
 def _broadcast(writer: TileWriter, x: Value, shape: Shape) -> Value:
@@ -175,6 +162,5 @@ def _broadcast(writer: TileWriter, x: Value, shape: Shape) -> Value:
 
 def _number(tape: Tape, begin: Value, block: str) -> Value:
     """Which tile of the grid it is."""
-    kind = TileType(begin.tile.dtype if begin.type else I32)
-    size = tape.writer.create(BlockSize, scalar(kind.dtype), block=block)
+    size = tape.writer.create(BlockSize, scalar(begin.tile.dtype), block=block)
     return tape.writer.apply("floordiv", begin, size)

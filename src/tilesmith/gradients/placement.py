@@ -54,7 +54,7 @@ class Placement:
     parts: tuple[int, ...] = ()
     """Axes of the grid along which each program has a part of its own."""
     covers: bool = False
-    """Whether every element is stored."""
+    """Whether every element is stored, of all parts."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class _Planner:
         if parts and (self._is_factor() or not self._can_have_parts(parts)):
             return Placement(Mode.ATOMIC)
         if self._is_once_each():
-            return Placement(Mode.STORE, parts, self._covers())
+            return Placement(Mode.STORE, parts, self._fills(parts) and self._covers())
         if self._keeps_to_its_program(parts):
             return Placement(Mode.UPDATE, parts)
         return Placement(Mode.ATOMIC)
@@ -186,6 +186,14 @@ class _Planner:
             if not all(_splits_alike(first, second, arg, self._where) for arg in several):
                 return False
         return True
+
+    def _fills(self, parts: Sequence[int]) -> bool:
+        """Whether all loads take place, and parts, which are counted from 0, start there."""
+        loops = [self._grid, *(loop for site in self._sites for loop in site.loops)]
+        steps = [self._where.steps.get(arg) for loop in loops for arg in loop.body.args]
+        begins = [self._known.get(self._grid.begins[axis]) for axis in parts]
+        is_run = not any(one and one.extent is not None and one.extent <= 0 for one in steps)
+        return is_run and all(isinstance(op, Full) and op.value == 0 for op in begins)
 
     def _covers(self) -> bool:
         """Whether all elements are loaded, each of them once: those of all loads are as many."""

@@ -96,7 +96,7 @@ def differentiate(
     kept = keep_states(function, active, overwriting.loops)
 
     def derive(chosen: Sequence[SavedValue]) -> BackwardProgram:
-        names = Names(kept.function)
+        names = Names(p.value.name for p in kept.function.parameters)
         cotangents = {v: like(v, names.make(f"grad_{v.name}")) for v in written if v.name in given}
         memory = GradientTensors(cotangents, plans, names)
         return _reverse(kept, active, memory, {s.after: s for s in chosen}, settled, overwriting)

@@ -13,7 +13,7 @@ import torch
 
 from tilesmith.compiler.specialization import Variant
 from tilesmith.frontend.containers import tensors_in
-from tilesmith.gradients.launch_node import Bound, CompiledBackward
+from tilesmith.gradients.launch_node import Backwards
 from tilesmith.gradients.program import written_tensors
 from tilesmith.gradients.source.kernel_text import Role
 from tilesmith.runtime.arguments import compile_reader
@@ -21,28 +21,16 @@ from tilesmith.runtime.arguments import compile_reader
 Tensors = Sequence[torch.Tensor | None]
 
 
-class Backwards(Protocol):
-    """The backward kernels of a bound kernel."""
-
-    bound: Bound
+class TracedBackwards(Backwards, Protocol):
+    """The backward kernels of a bound kernel, with its traces."""
 
     def find_variant(self, values: tuple[Any, ...]) -> Variant:
         """The trace that what host code computed fits."""
         ...
 
-    def compiled(
-        self,
-        variant: Variant,
-        wanted: frozenset[str],
-        given: frozenset[str],
-        saved: frozenset[str] | None = None,
-    ) -> CompiledBackward:
-        """The one for some gradients and cotangents."""
-        ...
-
 
 def resume(
-    derived: Backwards, leaves: Sequence[Any], gradients: Tensors, results: Tensors
+    derived: TracedBackwards, leaves: Sequence[Any], gradients: Tensors, results: Tensors
 ) -> dict[torch.Tensor, torch.Tensor] | None:
     """The gradients of leaves; None where the launch has to run for them.
 
@@ -71,7 +59,7 @@ def _present(tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tens
 class _Launch:
     """One launch: what it read, and where it wrote."""
 
-    def __init__(self, derived: Backwards, values: tuple[Any, ...]) -> None:
+    def __init__(self, derived: TracedBackwards, values: tuple[Any, ...]) -> None:
         self._derived = derived
         self._variant = derived.find_variant(values)
         trace = self._variant.trace

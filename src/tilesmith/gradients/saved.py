@@ -23,7 +23,7 @@ from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce, Scan
-from tilesmith.ir.ops.shape import Broadcast
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import definitions, walk
 from tilesmith.ir.types import Dim, TileType, Value
@@ -124,11 +124,24 @@ def _solved(
     pairs = [source.args] if source.fn == "div" else [source.args, source.args[::-1]]
     for whole, scale in pairs:
         is_row = isinstance(known.get(scale), Broadcast) and whole in known
-        if is_row and not isinstance(known.get(whole), (Broadcast, Load, Cast)):
+        is_certain = source.fn == "div" or _is_never_zero(scale, known)
+        if is_row and is_certain and not isinstance(known.get(whole), (Broadcast, Load, Cast)):
             back = "mul" if source.fn == "div" else "div"
             result = whole.like()
             op = Elementwise(args=(saved.loaded, scale), fn=back, results=(result,), loc=source.loc)
             yield replace(saved, stand_ins=(*saved.stand_ins, (whole, (op,))))
+
+
+def _is_never_zero(scale: Value, known: Mapping[Value, Operation]) -> bool:
+    """Whether it is a reciprocal, and so no zero unless something is infinite."""
+    op = known.get(scale)
+    while isinstance(op, (Broadcast, Cast, ExpandDims)):
+        op = known.get(op.x)
+    if not isinstance(op, Elementwise):
+        return False
+    above = known.get(op.args[0])
+    is_quotient = op.fn == "div" and isinstance(above, Full) and above.value != 0
+    return is_quotient or op.fn == "rsqrt"
 
 
 def _index_ops(

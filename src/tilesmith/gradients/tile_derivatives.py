@@ -169,11 +169,6 @@ def _permute(writer: TileWriter, x: Value, order: tuple[int, ...]) -> Value:
     return writer.create(Permute, x.tile.with_shape(shape), x=x, order=order)
 
 
-def _expand_dims(tape: Tape, op: ExpandDims, g: Value) -> None:
-    back = tape.writer.create(Reshape, g.tile.with_shape(op.x.tile.shape), x=g)
-    tape.add(op.x, back)
-
-
 def _broadcast(tape: Tape, op: Broadcast, g: Value) -> None:
     writer = tape.writer
     pairs = enumerate(zip(op.x.tile.shape, op.result.tile.shape))
@@ -186,7 +181,7 @@ def _broadcast(tape: Tape, op: Broadcast, g: Value) -> None:
     tape.add(op.x, g)
 
 
-def _reshape(tape: Tape, op: Reshape, g: Value) -> None:
+def _reshape(tape: Tape, op: Reshape | ExpandDims, g: Value) -> None:
     back = tape.writer.create(Reshape, g.tile.with_shape(op.x.tile.shape), x=g)
     tape.add(op.x, back)
 
@@ -254,7 +249,7 @@ TILE_DERIVATIVES: dict[type[Operation], Rule] = {
     Reduce: _reduce,
     Scan: _scan,
     Dot: _dot,
-    ExpandDims: _expand_dims,
+    ExpandDims: _reshape,
     Broadcast: _broadcast,
     Reshape: _reshape,
     Permute: _permuted,

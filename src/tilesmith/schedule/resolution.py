@@ -95,7 +95,7 @@ class MultiFormSpec(ConfigSpec):
     def _other(self, config: Given) -> ConfigSpec | None:
         """The specification that a Config is about, if it is another one."""
         name = config.get(STRUCTURE)
-        if name is None or not self.rules.has_row_forms:
+        if name is None or not (self.rules.has_row_forms or name in self.others):
             return None
         if name not in self.others:
             choices = ", ".join(f'"{name}"' for name in self.others)

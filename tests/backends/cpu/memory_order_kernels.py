@@ -167,3 +167,11 @@ def product_of_what_was_stored(x, out):
 def running_sum_in_place(x):
     for t in hl.tile(x.size(0)):
         x[t, :] = torch.cumsum(x[t, :], 1)
+
+
+@helion.kernel
+def product_of_what_was_there(x, y, out):
+    for tile in hl.tile(x.size(0)):
+        rows = x[tile, :]
+        x[tile, :] = 0.0
+        out[tile, :] = hl.dot(rows, y[:, :])

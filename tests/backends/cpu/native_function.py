@@ -32,6 +32,8 @@ class Machine:
 
     cpu: str = ""
     lanes: int = 16
+    scales_vectors: bool = False
+    """Whether vectors of floats are multiplied by powers of two in one instruction (AVX-512)."""
 
     def __str__(self) -> str:
         return f"{self.cpu or 'host'}x{self.lanes}"
@@ -79,7 +81,7 @@ def _pad(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _module(functions: Sequence[LaneFunction], machine: Machine) -> str:
-    module = Module()
+    module = Module(scales_vectors=machine.scales_vectors)
     for function in functions:
         names = [*(f"in{i}" for i in range(len(function.inputs))), "out"]
         parameters = [("count", LType(INDEX)), *((name, LType(POINTER)) for name in names)]

@@ -181,3 +181,13 @@ def test_products_read_what_was_stored(size: int, backend: str) -> None:
     on_backend(kernels.product_of_what_was_stored, backend)(x, out)
     assert torch.equal(out, expected)
     assert not x.any()
+
+
+@backends
+@pytest.mark.parametrize("size", [(1, 31), (31, 1), (1, 1), (33, 20)])
+def test_products_take_what_was_there_before_a_store(size: tuple[int, int], backend: str) -> None:
+    x, y = torch.randn(size, dtype=torch.float64), torch.randn(size[1], 16, dtype=torch.float64)
+    wanted, out = x @ y, torch.empty(size[0], 16, dtype=torch.float64)
+    on_backend(kernels.product_of_what_was_there, backend)(x, y, out)
+    torch.testing.assert_close(out, wanted)
+    assert not x.any()

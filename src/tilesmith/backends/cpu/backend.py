@@ -10,6 +10,7 @@ from tilesmith.artifacts import Artifact, LazyText
 from tilesmith.backends.cpu.emission.kernel import emit_kernel
 from tilesmith.backends.cpu.loop_ir.verifier import verify_kernel
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
+from tilesmith.backends.cpu.one_column.sums import sum_rows
 from tilesmith.backends.cpu.planning.single_positions.single import look_up_single_elements
 from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.backends.cpu.schedule.rules import CpuRules
@@ -67,8 +68,9 @@ CPU_BACKEND = Backend(
     device_types=("cpu",),
     rules=CpuRules,
     emit=emit,
-    prepare=lambda function, _: look_up_single_elements(function),
+    prepare=lambda function, _: look_up_single_elements(sum_rows(function)),
     refused_ops=REFUSED_OPS,
+    crops_tiles=True,
     forms=("loops", "llvm", "assembly", "object"),
     tuning=TuningNeeds(preloads=("llvmlite.binding",)),
 )

@@ -26,6 +26,7 @@ from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, ScanWith
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Value
 
 WIDEST_IN_PLACE = 60
@@ -76,6 +77,20 @@ class Uses:
             if total >= limit:
                 return limit
         return total
+
+    def is_overtaken(self, load: Load) -> bool:
+        """Whether something else would be in memory where the value is written in place."""
+        ops = self._regions[load.result].ops
+        between = ops[ops.index(load) + 1 : self._latest_place(load, ops)]
+        inner = (op for one in between for region in one.regions() for op in walk(region))
+        effects = (op for op in (*between, *inner) if isinstance(op, (Store, Atomic)))
+        return any(op.tensor is load.tensor for op in effects)
+
+    def _latest_place(self, op: Operation, ops: Sequence[Operation]) -> int:
+        """Which op of a region has the text of another one, or stands behind it."""
+        if len(op.results) != 1 or self.count(op.result) != 1:
+            return ops.index(op)
+        return max(self._latest_place(user, ops) for user, _ in self._users[op.result])
 
 
 class Combinations:
@@ -188,7 +203,9 @@ class DeviceCode:
             self._scope.texts[value] = text
             return
         is_short = len(text.code) <= WIDEST_IN_PLACE and not value.name
-        if self._uses.count(value) < 2 and (is_short or self._uses.is_only_yielded(value)):
+        is_in_place = is_short or self._uses.is_only_yielded(value)
+        has_to_stay = isinstance(op, Load) and self._uses.is_overtaken(op)
+        if self._uses.count(value) < 2 and is_in_place and not has_to_stay:
             self._scope.texts[value] = text
             return
         if re.fullmatch(r"\w+", text.code):
@@ -353,8 +370,9 @@ Place = tuple[Grid | Loop, int]
 
 def block_places(function: Function) -> Iterator[tuple[str, Place]]:
     """The loops that step by each block."""
-    for op in _loops(function.body):
-        yield from ((block, (op, axis)) for axis, block in enumerate(op.blocks) if block)
+    for op in walk(function.body):
+        if isinstance(op, (Grid, Loop)):
+            yield from ((block, (op, axis)) for axis, block in enumerate(op.blocks) if block)
 
 
 def shared_blocks(function: Function) -> dict[str, Place]:
@@ -364,11 +382,3 @@ def shared_blocks(function: Function) -> dict[str, Place]:
         found.setdefault(block, []).append(place)
     shared = {block: places[0] for block, places in found.items() if len(places) > 1}
     return {block: p for block, p in shared.items() if function.block(block).fixed is None}
-
-
-def _loops(region: Region) -> Iterator[Grid | Loop]:
-    for op in region.ops:
-        if isinstance(op, (Grid, Loop)):
-            yield op
-        for inner in op.regions():
-            yield from _loops(inner)

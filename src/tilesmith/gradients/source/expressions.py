@@ -167,8 +167,8 @@ class Expressions:
     def expand_dims(self, op: ExpandDims) -> Text:
         """``x[:, None]``."""
         marks = ["None" if i in op.axes else ":" for i in range(op.result.tile.rank)]
-        if not op.x.tile.rank:
-            return self.whole(op.x) if self.is_number(op.x) else self.text(op.x)
+        if self.is_number(op.x):
+            return self.whole(op.x)
         return Text(f"{self.text(op.x).atom}[{', '.join(marks)}]")
 
     def cast(self, op: Cast) -> Text:

@@ -52,7 +52,7 @@ def read_before(
         %a = load(%x_before, %i) : f32[t]
         store(%x, %b, %i)
     """
-    names = Names(function)
+    names = Names(parameter.value.name for parameter in function.parameters)
     found = [value for value in _read_and_written(function) if _is_read_first(function, value)]
     before = {value: like(value, names.make(f"{value.name}_before")) for value in found}
     names_wanted = {*wanted, *(old.name for value, old in before.items() if value.name in wanted)}

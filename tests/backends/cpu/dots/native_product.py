@@ -40,6 +40,7 @@ class Product:
         decides_late: whether that is only known at run time.
         has_matrix_tiles: whether tile registers may be used.
         has_byte_products: whether four products of bytes may be added up at once.
+        has_pair_products: whether two products of bf16 may be.
     """
 
     machine: Machine
@@ -52,6 +53,7 @@ class Product:
     decides_late: bool = False
     has_matrix_tiles: bool = False
     has_byte_products: bool = False
+    has_pair_products: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def compile_product(product: Product) -> NativeProduct:
         scratch=scratch,
         has_matrix_tiles=product.has_matrix_tiles,
         has_byte_products=product.has_byte_products,
+        has_pair_products=product.has_pair_products,
     )
     lhs, rhs = (
         _strides(layout, shape, (given[f"{side}0"], given[f"{side}1"]))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tilesmith as helion
+from examples.matmul import matmul_bwd
 from tests.backends.cpu.schedule.cpu_runs import CASES, MACHINE, spec_at
 from tests.ir_parser import parse_function
 from tests.schedule import programs
@@ -127,13 +128,13 @@ def test_summed_columns_lie_side_by_side(columns, lanes):
 @pytest.mark.parametrize(
     ("m", "n", "k", "dtype", "blocks", "schedule"),
     [
-        (1024, 1024, 1024, "f32", [128, 512, 256], "static"),
-        (1024, 1024, 1024, "bf16", [128, 512, 256], "static"),
+        (1024, 1024, 1024, "f32", [128, 512, 256], "dynamic"),
+        (1024, 1024, 1024, "bf16", [128, 512, 256], "dynamic"),
         (4096, 4096, 4096, "f32", [128, 512, 256], "static"),
-        (4096, 128, 1024, "f32", [256, 128, 256], "static"),
-        (512, 512, 512, "f32", [64, 512, 512], "static"),
+        (4096, 128, 1024, "f32", [256, 128, 256], "dynamic"),
+        (512, 512, 512, "f32", [64, 512, 512], "dynamic"),
         (100, 100, 100, "f32", [64, 128, 128], "dynamic"),
-        (1, 4096, 4096, "f32", [1, 512, 256], "static"),
+        (1, 4096, 4096, "f32", [1, 512, 256], "dynamic"),
         (64, 1024, 64, "f32", [64, 512, 64], "dynamic"),
         (1, 1, 1, "f32", [1, 1, 1], "dynamic"),
     ],
@@ -149,7 +150,7 @@ def test_products_of_smaller_caches_and_more_cores():
     config = default(programs.matmul(1024, 1024, 1024, "f32"), SMALL_MACHINE)
     assert config.block_sizes == [64, 512, 256]
     tiny = replace(SMALL_MACHINE, l1_bytes=8 << 10)
-    assert default(programs.matmul(dtype="f32"), tiny).block_sizes[2] == 64
+    assert default(programs.matmul(dtype="f32"), tiny).block_sizes[2] == 128
 
 
 def test_products_in_tile_registers_pack_for_themselves():
@@ -158,6 +159,22 @@ def test_products_in_tile_registers_pack_for_themselves():
     for dtype, rows in (("bf16", 256), ("f32", 128)):
         config = default(programs.matmul(1024, 1024, 1024, dtype), tiles)
         assert config.block_sizes[:2] == [rows, 512]
+
+
+@pytest.mark.parametrize("side", [256, 1024])
+def test_products_of_a_second_loop_get_tiles_like_those_of_the_first(side):
+    x = torch.empty(side, side)
+    bound = matmul_bwd.bind((x, x, x), target="cpu:avx512")
+    first, second = (bound.config_spec.default_config().block_sizes[i : i + 3] for i in (0, 3))
+    assert first == second
+    assert (side // first[0]) * (side // first[1]) >= bound.target.num_sms
+
+
+def test_pairs_of_bf16_take_twice_the_depth():
+    pairs = replace(SMALL_MACHINE, arch="avx512", vector_lanes=16, features="+avx512bf16")
+    assert pairs.has_pair_products
+    for dtype, depth in (("f32", 256), ("bf16", 512)):
+        assert default(programs.matmul(2048, 2048, 2048, dtype), pairs).block_sizes[2] == depth
 
 
 def test_matrices_of_a_batch_come_one_after_the_other():

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
+from tilesmith.backends.cpu.dots.joined_steps.lanes import add_joined_products
 from tilesmith.backends.cpu.dots.shapes import TILE_ROWS, RegisterBlock
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number, parameters
@@ -21,8 +23,8 @@ class MicroKernel:
             distance given at run time.
         operand: LLVM element that distances in the left operand count.
         uses_tiles: whether operands are pairs of bf16 that go through tile registers.
-        uses_bytes: whether operands are four bytes, those of the right one shifted by 128; what
-            that adds too much lies behind each left panel.
+        joined: steps along k that an element of the operands holds. Bytes of the right one are
+            shifted by 128; what that adds too much lies behind each left panel.
         fetches_ahead: whether the next right panel is brought to the second cache meanwhile.
     """
 
@@ -31,7 +33,7 @@ class MicroKernel:
     is_packed: bool
     operand: str
     uses_tiles: bool = False
-    uses_bytes: bool = False
+    joined: int = 1
     fetches_ahead: bool = False
 
     @property
@@ -40,7 +42,7 @@ class MicroKernel:
         shape = f"{self.block.rows}x{self.block.columns}"
         place = "packed" if self.is_packed else "rows"
         ahead = "_ahead" if self.fetches_ahead else ""
-        operand = "bytes" if self.uses_bytes else self.operand
+        operand = {BYTES: "bytes", PAIRS: "pairs"}.get(self.joined, self.operand)
         return f"dot_{operand}_{self.element}_{shape}_{place}{ahead}"
 
 
@@ -165,7 +167,7 @@ class _Emitter:
     def _starts(self, lhs: Register) -> list[Register]:
         """What the sums begin with: zero, or what shifted bytes will add too much."""
         builder, block, element = self.builder, self.kernel.block, self.kernel.element
-        if not self.kernel.uses_bytes:
+        if self.kernel.joined != BYTES:
             return [number(element, 0, block.lanes)] * (block.rows * block.vectors)
         steps = builder.add(self.column.depth, index(block.lanes - 1))
         size = builder.multiply(builder.round_down(steps, block.lanes), index(block.packed_rows))
@@ -188,7 +190,6 @@ class _Emitter:
         row = index(1) if kernel.is_packed else column.lhs_row
         forward = index(block.packed_rows if kernel.is_packed else 1)
         places = [builder.multiply(row, index(r)) for r in range(block.rows)]
-        multiply_add = add_byte_products if kernel.uses_bytes else _multiply_add
 
         def step(_: Register, state: tuple[Register, ...]) -> list[Register]:
             left, right, ahead, *sums = state
@@ -198,7 +199,7 @@ class _Emitter:
                 x = builder.splat(builder.load(place, LType(operand)), block.lanes)
                 for v, y in enumerate(vectors):
                     at = r * block.vectors + v
-                    sums[at] = multiply_add(builder, y, x, sums[at])
+                    sums[at] = _multiply_add(builder, kernel.joined, (y, x), sums[at])
             left = builder.offset(left, forward, operand)
             right = builder.offset(right, column.rhs_step, operand)
             if kernel.fetches_ahead:
@@ -243,13 +244,12 @@ def _move_tile(
     builder.call_void(f"llvm.x86.{intrinsic}", number("i8", tile), place, row_bytes)
 
 
-def add_byte_products(builder: Builder, x: Register, y: Register, total: Register) -> Register:
-    """Adds four products of bytes to each lane; those of ``x`` have no sign."""
-    assert total.lanes == 16
-    return builder.call("llvm.x86.avx512.vpdpbusd.512", total.type, total, x, y)
-
-
-def _multiply_add(builder: Builder, x: Register, y: Register, total: Register) -> Register:
+def _multiply_add(
+    builder: Builder, joined: int, factors: tuple[Register, Register], total: Register
+) -> Register:
+    x, y = factors
+    if joined > 1:
+        return add_joined_products(builder, joined, x, y, total)
     if x.type.is_float:
         # Where there is no fused instruction this becomes two, not a library call.
         return builder.intrinsic("fmuladd", x, y, total)

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tilesmith.backends.cpu.dots import shapes
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import Register, index, memory_element, register_element
 from tilesmith.dtypes import BF16, F32, I8, I32, DType
@@ -23,9 +24,9 @@ _TILE_LANES = 16
 _TILE_DEPTH = 32
 _MOST_TILE_DEPTH = 512
 _TILE_LHS_BYTES = 1024 * 1024
-_MOST_BYTE_DEPTH = 1024
-BYTES, BYTES_RATE = 4, 1
-"""Steps along k that a packed element of a byte product holds; products in a cycle of a Zen 4."""
+_JOINED_DEPTH_BYTES = 1024
+_JOINED_RATE = 1
+"""Products of joined steps in a cycle of a Zen 4."""
 
 
 class Order(Enum):
@@ -60,12 +61,13 @@ class Packing:
         width: elements of a panel along the major axis.
         used: how many of them matter.
         lanes: elements of a vector of ``dtype``.
-        group: neighbours along k in one packed element: 1, 2 for pairs of bf16, or ``BYTES``.
+        group: neighbours along k in one packed element: 1, ``PAIRS`` or ``BYTES``.
         keeps_rows: whether panels are ``[k / lanes][width][lanes]``, each row a piece of a row of
             the operand, instead of ``[k][width]``.
         is_shifted: whether int8 are packed as bytes without sign, greater by 128.
         has_sums: whether behind each panel lies what shifted bytes of the other operand add too
             much: -128 times the sums along k.
+        fills_vectors: whether whole vectors along k are multiplied, as tile registers do.
     """
 
     source: DType
@@ -77,6 +79,7 @@ class Packing:
     keeps_rows: bool = False
     is_shifted: bool = False
     has_sums: bool = False
+    fills_vectors: bool = False
 
     @property
     def loaded(self) -> str:
@@ -93,14 +96,14 @@ class Packing:
         """Part of function names."""
         kinds = f"{self.source}_{self.dtype}" if self.group == 1 else f"{self.source}x{self.group}"
         form = "_rows" if self.keeps_rows else "_shifted" if self.is_shifted else ""
-        form += "_summed" if self.has_sums else ""
+        form += "_summed" if self.has_sums else "_filled" if self.fills_vectors else ""
         return f"{kinds}_{self.used}in{self.width}x{self.lanes}{form}"
 
     def steps(self, builder: Builder, depth: Register) -> Register:
-        """Packed elements along k; tile registers take whole vectors of pairs."""
-        if self.group == BYTES:
-            return builder.ceiling_quotient(depth, index(self.group))
-        return depth if self.group == 1 else self.whole_vectors(builder, depth)
+        """Packed elements along k that are multiplied."""
+        if self.fills_vectors:
+            return self.whole_vectors(builder, depth)
+        return builder.ceiling_quotient(depth, index(self.group))
 
     def panel_size(self, builder: Builder, depth: Register) -> Register:
         """Elements of one panel."""
@@ -147,9 +150,9 @@ class DotPlan:
         return self.lhs.keeps_rows
 
     @property
-    def uses_bytes(self) -> bool:
-        """Whether lanes add up four products of bytes at once."""
-        return self.lhs.group == BYTES
+    def joined_steps(self) -> int:
+        """How many steps along k lanes take at once."""
+        return 1 if self.uses_tiles else self.lhs.group
 
     @property
     def element(self) -> str:
@@ -170,8 +173,9 @@ def plan_dot(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> 
     is_possible = problem.lanes == _TILE_LANES and problem.dtype == F32
     if problem.has_matrix_tiles and is_possible and lhs.dtype == rhs.dtype == BF16:
         return _plan_tiles(lhs, rhs, problem)
-    if problem.has_byte_products and problem.dtype == I32 and lhs.dtype == I8:
-        return _plan_bytes(lhs, rhs, problem)
+    group = _joined_steps(lhs, rhs, problem)
+    if group > 1:
+        return _plan_joined(lhs, rhs, problem, group)
     (m, n, _), dtype = problem.bounds, problem.dtype
     reads_lhs = _is_near(lhs, dtype)
     most_rows = shapes.MAX_ROWS_IN_PLACE if reads_lhs else shapes.MAX_ROWS
@@ -193,7 +197,8 @@ def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) 
     block = shapes.tile_block(problem.lanes, (m, n))
     depth = _depth(problem, _MOST_TILE_DEPTH)
     rows = _TILE_LHS_BYTES // (2 * shapes.round_up(depth, _TILE_DEPTH) * block.rows)
-    panels = Packing(BF16, F32, block.columns, block.columns, block.lanes, group=2)
+    sizes = block.columns, block.columns, block.lanes
+    panels = Packing(BF16, F32, *sizes, group=PAIRS, fills_vectors=True)
     packed = replace(panels, width=block.rows, used=block.rows, keeps_rows=True)
     orders, partial = _orders(lhs, rhs), _partial(problem, block)
     rows, count = _whole_blocks(m, rows, block), _count_panels(n, block)
@@ -201,15 +206,28 @@ def _plan_tiles(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) 
     return DotPlan(block, packed, panels, orders, *reads, depth, rows, count, partial)
 
 
-def _plan_bytes(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> DotPlan:
-    """Right bytes without sign times left ones with it, as the instruction wants them."""
-    m, n, _ = problem.bounds
-    block = shapes.register_block(problem.lanes, I32, (m, n), panel=rhs.panel, rate=BYTES_RATE)
-    depth = _depth(problem, _MOST_BYTE_DEPTH)
-    rows = _LHS_BYTES // (shapes.round_up(depth, BYTES) * block.packed_rows)
-    packed = Packing(lhs.dtype, I32, block.packed_rows, block.rows, block.lanes, group=BYTES)
+def _joined_steps(lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem) -> int:
+    """How many steps along k lanes can take at once; that of a right operand packed before."""
+    if rhs.panel:
+        return rhs.group
+    if problem.has_byte_products and problem.dtype == I32 and lhs.dtype == I8:
+        return BYTES
+    is_paired = problem.has_pair_products and problem.dtype == F32
+    return PAIRS if is_paired and lhs.dtype == rhs.dtype == BF16 else 1
+
+
+def _plan_joined(
+    lhs: shapes.View, rhs: shapes.View, problem: shapes.DotProblem, group: int
+) -> DotPlan:
+    """Several steps along k at once; of bytes those of the right operand have no sign."""
+    (m, n, _), dtype = problem.bounds, problem.dtype
+    block = shapes.register_block(problem.lanes, dtype, (m, n), panel=rhs.panel, rate=_JOINED_RATE)
+    itemsize, is_of_bytes = dtype.itemsize // group, group == BYTES
+    depth = _depth(problem, _JOINED_DEPTH_BYTES // itemsize)
+    rows = _LHS_BYTES // (shapes.round_up(depth, group) * itemsize * block.packed_rows)
+    packed = Packing(lhs.dtype, dtype, block.packed_rows, block.rows, block.lanes, group)
     panels = replace(packed, source=rhs.dtype, width=block.columns, used=block.columns)
-    packed, panels = replace(packed, has_sums=True), replace(panels, is_shifted=True)
+    packed, panels = replace(packed, has_sums=is_of_bytes), replace(panels, is_shifted=is_of_bytes)
     orders, partial = _orders(lhs, rhs), _partial(problem, block)
     rows, count = _whole_blocks(m, rows, block), 0 if rhs.panel else _count_panels(n, block)
     reads = False, rhs.panel > 0

@@ -6,21 +6,17 @@ operand is packed at a time, and a few panels of the right one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import NamedTuple
 
 from tilesmith.backends.cpu.dots import micro_kernel
+from tilesmith.backends.cpu.dots.joined_steps.lanes import sum_shifts
 from tilesmith.backends.cpu.dots.micro_kernel import MicroKernel
 from tilesmith.backends.cpu.dots.packing import pack
 from tilesmith.backends.cpu.dots.plans import DotPlan, Panels, plan_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import Register, index, number, parameters
-
-_FOUR_SHIFTS, _SUMS_AT_ONCE = -0x7F7F7F80, 4
-"""Four bytes of 128 each, as a number of 32 bits."""
 
 
 class _Call(NamedTuple):
@@ -155,32 +151,17 @@ class _Product:
         if plan.lhs.has_sums:
             size = plan.lhs.panel_size(builder, call.depth)
             builder.count_up(count, lambda i: self._sum_rows(call, target, size, i))
-        form = plan.uses_tiles, plan.uses_bytes
+        form = plan.uses_tiles, plan.joined_steps
         kernel = MicroKernel(plan.element, plan.block, True, plan.lhs.element, *form)
         return _Run(kernel, target, plan.lhs.panel_size(builder, call.depth), count, row)
 
     def _sum_rows(self, call: _Call, target: Register, size: Register, i: Register) -> None:
         """Behind a left panel, one row: what right bytes greater by 128 will add too much."""
         builder, packing = self.builder, self.plan.lhs
-        shift, zero = (number(packing.element, x, packing.lanes) for x in (_FOUR_SHIFTS, 0))
-        steps = packing.steps(builder, call.depth)
         panel = builder.offset(target, builder.multiply(i, size), packing.element)
-
-        def add(k: Register, sums: Sequence[Register]) -> list[Register]:
-            rows = [builder.add(k, index(n)) for n in range(len(sums))]
-            spots = [builder.multiply(row, index(packing.width)) for row in rows]
-            places = [builder.offset(panel, spot, packing.element) for spot in spots]
-            vectors = [builder.load(place, zero.type) for place in places]
-            pairs = zip(vectors, sums)
-            return [micro_kernel.add_byte_products(builder, shift, x, y) for x, y in pairs]
-
-        # One sum after the other would wait for the instruction each time.
-        whole, start = builder.round_down(steps, _SUMS_AT_ONCE), [zero] * _SUMS_AT_ONCE
-        sums = builder.loop(index(0), whole, index(_SUMS_AT_ONCE), add, start)
-        total = reduce(lambda x, y: builder.binary("add", x, y), sums)
-        total = builder.loop(whole, steps, index(1), add, [total])[0]
         last = builder.offset(panel, builder.subtract(size, index(packing.width)), packing.element)
-        builder.store(builder.binary("sub", zero, total), last)
+        steps = packing.steps(builder, call.depth)
+        builder.store(sum_shifts(builder, panel, steps, packing.width), last)
 
     def _read_lhs(self, call: _Call, target: Register) -> list[_Run]:
         """Full panels where they are; only the last rows, if they fill no panel, are packed."""

@@ -19,12 +19,14 @@ class View:
         panel: columns of a panel where the matrix was packed before; from one panel to the next it
             is that many times the second stride. 0 where it was not. Where each packed element
             holds several steps along k, the first stride is that of one of these steps.
+        group: how many steps those are.
     """
 
     pointer: Register
     strides: tuple[Register, Register]
     dtype: DType
     panel: int = 0
+    group: int = 1
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class DotProblem:
             both operands lie as bf16 and products are F32. Denormal numbers of bf16 count as zero.
         has_byte_products: the target adds up four products of bytes in a lane (VNNI); used where
             both operands lie as int8 and products are I32.
+        has_pair_products: the target adds up two products of bf16 in a lane; used where both
+            operands lie as bf16 and products are F32. Denormal numbers count as zero.
     """
 
     extents: tuple[Register, Register, Register]
@@ -53,6 +57,7 @@ class DotProblem:
     scratch: Callable[[int], Register]
     has_matrix_tiles: bool = False
     has_byte_products: bool = False
+    has_pair_products: bool = False
 
 
 MAX_ROWS = 16
@@ -119,11 +124,14 @@ def register_block(
     if rows is None or rows > _FEW_ROWS:
         # Wider panels of the right operand would not stay in the first cache.
         most = min(most, 2)
+    allowed = [v for v in (2, 4, 1) if v <= most]
+    if columns is not None and 2 * width < columns <= 3 * width:
+        # Two blocks of two would compute a vector of columns that are not there.
+        allowed.append(3)
     candidates = [
         RegisterBlock(count, vectors, width)
-        for vectors in (2, 4, 1)
+        for vectors in ([panel // width] if panel else allowed)
         for count in range(min((registers - 1 - vectors) // vectors, most_rows), 0, -1)
-        if (vectors * width == panel if panel else vectors <= most)
     ]
 
     def cost(block: RegisterBlock) -> tuple[float, int]:

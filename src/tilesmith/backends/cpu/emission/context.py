@@ -31,7 +31,8 @@ from tilesmith.dtypes import F64, I64, DType
 from tilesmith.ir.types import Dim, Extent
 from tilesmith.schedule.schedule import CpuOptions
 
-_MAX_STACK_BYTES = 64 * 1024
+_MAX_STACK_BYTES = 256 * 1024
+"""Memory of the heap may go back to the system with each call, and come as page faults again."""
 _ALIGNMENT = 64
 _MOST_VECTORS = 4
 _SPARE_ROWS = 31
@@ -49,10 +50,14 @@ class Scratch:
     def take(self, size: int) -> Register:
         """``size`` bytes."""
         size = max(_ALIGNMENT, -(-size // _ALIGNMENT) * _ALIGNMENT)
-        if self._on_stack + size <= _MAX_STACK_BYTES:
-            self._on_stack += size
-            return self._builder.alloca("i8", size, _ALIGNMENT)
-        return self.take_runtime(index(size))
+        return self.find_on_stack(size) or self.take_runtime(index(size))
+
+    def find_on_stack(self, size: int) -> Register | None:
+        """That many bytes that need not be given back, while there is room."""
+        if self._on_stack + size > _MAX_STACK_BYTES:
+            return None
+        self._on_stack += size
+        return self._builder.alloca("i8", size, _ALIGNMENT)
 
     def take_runtime(self, size: Register) -> Register:
         """As many bytes as a register says; it must be known when the function begins."""
@@ -97,6 +102,8 @@ class FunctionContext:
     buffers: Mapping[Tile, Buffer] = field(default_factory=dict[Tile, Buffer])
     packed: Mapping[PackedTensor, Register] = field(default_factory=dict[PackedTensor, Register])
     indices: tuple[Variable, ...] = ()
+    multiples: Mapping[Variable, int] = field(default_factory=dict[Variable, int])
+    """Of indices, what they are multiples of."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,8 @@ class Context:
         known: elements computed so far. A scope ends where its code no longer dominates what
             follows; what is computed in it is forgotten with it.
         steps: how scalars of a combination are computed, when asked for.
+        shared: elements that groups of lanes have in common.
+        quarter: where those are computed, once that is known.
     """
 
     function: FunctionContext
@@ -119,6 +128,8 @@ class Context:
     loops: Mapping[int, Lane] = field(default_factory=dict[int, Lane])
     known: dict[Element, Lane] = field(default_factory=dict[Element, Lane])
     steps: Mapping[Variable, Element] = field(default_factory=dict[Variable, Element])
+    shared: frozenset[Element] = frozenset()
+    quarter: list[Context] = field(default_factory=list["Context"])
 
     @property
     def builder(self) -> Builder:
@@ -131,7 +142,7 @@ class Context:
 
     def scope(self) -> Context:
         """Code that need not dominate what follows: what it computes is forgotten."""
-        return replace(self, known={**self.known})
+        return replace(self, known={**self.known}, quarter=[])
 
     def nest(self, width: int, loops: Mapping[int, Lane] | None = None) -> Context:
         """In a nest of that many lanes, from nothing known."""
@@ -144,6 +155,7 @@ class Context:
             loops={**self.loops, axis: lane},
             lanes=self.lanes if lanes is None else lanes,
             known={**self.known},
+            quarter=[],
         )
 
     def length(self, dim: Dim) -> Register:

@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 from tilesmith.backends.cpu.emission.context import Context
+from tilesmith.backends.cpu.emission.shared_lanes.repeat import repeat_lanes
 from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Strided
@@ -35,14 +36,21 @@ from tilesmith.backends.cpu.loop_ir.statements import (
 )
 from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
-from tilesmith.backends.cpu.positions.memory import is_inside, read
+from tilesmith.backends.cpu.positions.confined.writes import (
+    confined_to,
+    is_inside,
+    write_inside,
+)
+from tilesmith.backends.cpu.positions.memory import read
 from tilesmith.dtypes import F32, F64, I64, DType, ElementKind
 
 
 def evaluate(context: Context, element: ir.Element) -> Lane:
     """The lanes of an element."""
     found = context.known.get(element)
-    if found is None:
+    if found is None and element in context.shared:
+        found = context.known[element] = repeat_lanes(context, element, evaluate)
+    elif found is None:
         found = context.known[element] = ELEMENT_EMITTERS[type(element)](context, element)
     return found
 
@@ -288,14 +296,16 @@ def _keep(context: Context, item: KeepElement, value: Register, is_streaming: bo
 
 def _store(context: Context, access: ir.Access, value: Register, is_streaming: bool) -> None:
     builder, (memory, position) = context.builder, address_of(context, access)
-    stored = to_memory(builder, access.tensor.type.dtype, value)
-    mask = _where(context, access, position)
-    if is_streaming and context.lanes.tail is None and mask is None:
+    stored, among = to_memory(builder, access.tensor.type.dtype, value), context.lanes
+    mask, count = mask_of(context, access), confined_to(access)
+    if count is not None:
+        write_inside(builder, (memory, position), count, stored, among, mask)
+    elif is_streaming and among.tail is None and mask is None:
         assert isinstance(position, Strided)
         pointer = builder.offset(memory.pointer, position.base, memory.element)
-        builder.store(builder.splat(stored, context.lanes.width), pointer, nontemporal=True)
+        builder.store(builder.splat(stored, among.width), pointer, nontemporal=True)
     else:
-        lanes.write(builder, memory, position, stored, context.lanes, mask)
+        lanes.write(builder, memory, position, stored, among, mask)
 
 
 def emit_store(context: Context, item: StoreElement) -> None:
@@ -303,24 +313,14 @@ def emit_store(context: Context, item: StoreElement) -> None:
     _store(context, item.access, register(context, item.value), is_streaming=False)
 
 
-def _where(context: Context, access: ir.Access, position: Place) -> Register | None:
-    """The lanes that are written: where the mask holds, and if need be inside of the memory.
-
-    A stray element could end the process. Of runtime sizes the memory is not known.
-    """
-    mask, builder, width = mask_of(context, access), context.builder, context.lanes.width
-    is_confined = access.is_confined and access.base is None
-    inside = is_inside(builder, access.tensor.type, position, width) if is_confined else None
-    if inside is None:
-        return mask
-    return inside if mask is None else builder.binary("and", builder.splat(mask, width), inside)
-
-
 def emit_update(context: Context, item: UpdateElement, value: Register) -> Register:
     """One atomic update; gives what was there, 0 where the mask does not hold."""
     builder = context.builder
     memory, position = address_of(context, item.access)
-    condition = _where(context, item.access, position)
+    condition, count = mask_of(context, item.access), confined_to(item.access)
+    if count is not None:
+        inside = is_inside(builder, count, position, 1)
+        condition = inside if condition is None else builder.binary("and", condition, inside)
     assert isinstance(position, Strided)
     pointer = builder.offset(memory.pointer, position.base, memory.element)
     expected = None if item.expected is None else register(context, item.expected)

@@ -22,6 +22,11 @@ from tilesmith.backends.cpu.emission.context import (
 )
 from tilesmith.backends.cpu.emission.elements import emit_store, emit_update, register
 from tilesmith.backends.cpu.emission.nests import emit_nest
+from tilesmith.backends.cpu.emission.packed_ahead.memory import (
+    extend_arguments,
+    load_slot,
+    pack_operands,
+)
 from tilesmith.backends.cpu.line_marks.marks import Mark
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
@@ -101,7 +106,17 @@ def _level(context: Context, loop: statements.For, depth: int, state: State) -> 
         return _level(_at(context, axis, position, end), loop, depth + 1, inner)
 
     step = context.block_size(axis.block) if axis.step is None else context.index_of(axis.step)
+    if _runs_once(begin, end, step):
+        # Where it begins is known, and with that how long its only tile is.
+        return body(begin, state)
     return context.builder.loop(begin, end, step, body, state)
+
+
+def _runs_once(begin: Register, end: Register, step: Register) -> bool:
+    first, last, by = begin.constant, end.constant, step.constant
+    if first is None or last is None or by is None:
+        return False
+    return first < last <= first + by
 
 
 def _while(context: Context, loop: statements.While) -> Context:
@@ -154,7 +169,7 @@ STATEMENT_EMITTERS: dict[type[Any], Callable[[Context, Any], Context | None]] = 
 
 def emit_kernel(kernel: Kernel, name: str) -> str:
     """The module's text; its entry is called ``name``."""
-    module = Module()
+    module = Module(scales_vectors=kernel.target.arch == "avx512")
     for position, grid in enumerate(kernel.grids):
         _emit_grid(module, kernel, grid, f"{name}_programs{position}")
     _emit_entry(module, kernel, name)
@@ -168,7 +183,7 @@ def _emit_entry(module: Module, kernel: Kernel, name: str) -> None:
     builder = Builder(module, name, accepted, is_internal=False)
     context = begin_function(builder, kernel)
     more = max((len(grid.packed) for grid in kernel.grids), default=0)
-    arguments = products.extend_arguments(builder, len(kernel.parameters), more)
+    arguments = extend_arguments(builder, len(kernel.parameters), more)
     number = 0
     for part in kernel.body:
         if isinstance(part, Grid):
@@ -183,7 +198,7 @@ def _launch(context: Context, arguments: Register, grid: Grid, body: str) -> Non
     builder = context.builder
     counts = [_count(context, axis) for axis in grid.axes]
     count = reduce(builder.multiply, counts, index(1))
-    taken = products.pack_operands(context, arguments, grid.packed, counts, body)
+    taken = pack_operands(context, arguments, grid.packed, counts, body)
     options = context.function.kernel.options
     emit_parallel(builder, body, arguments, count, grid.work, options)
     for pointer in taken:
@@ -197,13 +212,14 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
     buffers = {tile: _buffer(context, tile, innermost.get(tile)) for tile in grid.tiles}
     with builder.at_entry():
         slots = enumerate(grid.packed, len(kernel.parameters))
-        packed = {source: products.load_slot(builder, slot) for slot, source in slots}
+        packed = {source: load_slot(builder, slot) for slot, source in slots}
     indices = tuple(axis.index for axis in grid.axes)
     function = replace(context.function, buffers=buffers, packed=packed, indices=indices)
     context = replace(context, function=function)
     for part in kernel.body[: kernel.body.index(grid)]:
         if not isinstance(part, Grid):
             context = _statement(context, part)
+    context = replace(context, function=replace(function, multiples=_multiples(context, grid)))
     counts = [_count(context, axis) for axis in grid.axes]
 
     def program(number: Register, _: State) -> None:
@@ -215,6 +231,13 @@ def _emit_grid(module: Module, kernel: Kernel, grid: Grid, name: str) -> None:
         builder.emit("fence seq_cst")
     context.function.scratch.give_back()
     module.add(builder)
+
+
+def _multiples(context: Context, grid: Grid) -> dict[Variable, int]:
+    """Programs that begin at multiples of their block."""
+    axes = [axis for axis in grid.axes if context.index_of(axis.begin).constant == 0]
+    sizes = {axis.index: _size_of(context, axis).constant for axis in axes}
+    return {index: size for index, size in sizes.items() if size is not None}
 
 
 def _count(context: Context, axis: LoopAxis) -> Register:

@@ -8,7 +8,7 @@ additions need not wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilesmith.backends.cpu.emission.context import Context
 from tilesmith.backends.cpu.emission.elements import (
@@ -19,6 +19,7 @@ from tilesmith.backends.cpu.emission.elements import (
     evaluate,
     register,
 )
+from tilesmith.backends.cpu.emission.shared_lanes.groups import share_lanes
 from tilesmith.backends.cpu.llvm.builder import Body, Builder
 from tilesmith.backends.cpu.llvm.lanes import Lanes, Strided
 from tilesmith.backends.cpu.llvm.registers import INDEX, Register, index
@@ -270,7 +271,8 @@ _Body = Callable[[_Frame, Context], Results]
 
 def emit_nest(context: Context, nest: loop_ir.Nest) -> Results:
     """All loops of a nest; gives the scalars that it reduces to."""
-    inside, layout = context.nest(nest.lanes), nest.layout
+    nest, shared = share_lanes(nest, context.function.multiples)
+    inside, layout = replace(context.nest(nest.lanes), shared=shared), nest.layout
     lengths = [inside.length(dim) for dim in layout.space]
     frame = _Frame(nest, lengths, *accumulations_of(nest, lengths))
     outer = [n for n in layout.order if n not in (layout.vector_axis, layout.reduced_axis)]

@@ -17,9 +17,13 @@ from tilesmith.backends.cpu.llvm.registers import (
 
 
 class Module:
-    """Functions and declarations of one LLVM module."""
+    """Functions and declarations of one LLVM module.
 
-    def __init__(self) -> None:
+    ``scales_vectors``: whether its target multiplies 512 bits of floats by powers of two at once.
+    """
+
+    def __init__(self, *, scales_vectors: bool = False) -> None:
+        self.scales_vectors = scales_vectors
         self._declarations: dict[str, str] = {}
         self._functions: dict[str, str] = {}
         self._texts: dict[str, str] = {}

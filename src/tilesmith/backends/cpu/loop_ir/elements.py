@@ -169,8 +169,8 @@ class Convert(Element):
 class Read(Element):
     """An element of a tensor, 0 where the mask does not hold.
 
-    ``ahead`` says by how much each index grows from this program to the next: what that one will
-    read is fetched on the way. Empty: nothing is fetched.
+    ``ahead`` says how far each index is from an element that will be read soon, by the next program
+    or by this one, and is fetched on the way. Empty: nothing is fetched.
     """
 
     access: Access

@@ -115,7 +115,8 @@ class Product:
         starts_at: an index and where it begins, for each loop in whose first iteration it holds
             nothing; empty if that is no question.
         uses_matrix_tiles: whether operands are bf16 in tile registers.
-        uses_bytes: whether operands are int8, four steps along k at once.
+        joined_steps: how many steps along k lanes take at once, of operands that lie as int8 or
+            bf16.
         packed: the right operand, packed before the programs run.
     """
 
@@ -129,7 +130,7 @@ class Product:
     accumulates: bool
     starts_at: tuple[tuple[Variable, Variable], ...]
     uses_matrix_tiles: bool
-    uses_bytes: bool
+    joined_steps: int
     packed: PackedOperand | None
     loc: SourceLocation
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from tilesmith.backends.cpu.loop_ir import statements
 from tilesmith.backends.cpu.loop_ir.statements import Block, LoopAxis, Readers, Statement
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand
 from tilesmith.backends.cpu.lowering import nests
+from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
 from tilesmith.backends.cpu.lowering.nests import ElementLowering
+from tilesmith.backends.cpu.lowering.prefetches.ahead import find_prefetches
 from tilesmith.backends.cpu.lowering.scopes import (
     GridScope,
     KernelScope,
     find_packed_operands,
-    find_prefetches,
 )
+from tilesmith.backends.cpu.op_costs.costs import elements_worth
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles
@@ -27,7 +28,7 @@ from tilesmith.ir.ops.control_flow import GridBarrier, If, Loop, While, Yield
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
 from tilesmith.ir.traversal import definitions
-from tilesmith.ir.types import Shape, TensorType, Value
+from tilesmith.ir.types import TensorType, Value
 from tilesmith.schedule.schedule import Schedule
 
 
@@ -195,34 +196,28 @@ def _lower_grid(function: Function, op: control_flow.Grid, kernel: KernelScope) 
         ),
         packed=tuple(dict.fromkeys(operand.source for operand in packed.values())),
         body=lowering.block(program.steps, op.body),
-        work=max(1, sum(_work(step, schedule) for step in program.steps)),
+        work=max(1, sum(_work(step, kernel.extents, tiles) for step in program.steps)),
         loc=op.loc,
     )
 
 
-_ITERATIONS = 8
-"""What a loop of unknown length is taken for."""
 _FLOPS_PER_ELEMENT = 8
 
 
-def _numel(shape: Shape, schedule: Schedule) -> int:
-    return prod(schedule.physical_shape(shape))
-
-
-def _work(step: Step, schedule: Schedule) -> int:
+def _work(step: Step, extents: KnownExtents, tiles: VirtualTiles) -> int:
     """Elements computed by a step."""
     if isinstance(step, Nest):
-        return _numel(step.layout.space, schedule) * len(step.roots)
+        made = {op for root in step.roots for _, op in root.closure(tiles).nodes}
+        return extents.elements(step.layout.space) * max(len(step.roots), elements_worth(made))
     op = step.op
     if isinstance(op, Dot):
-        contracted = schedule.physical(op.lhs.tile.shape[-1])
-        return _numel(op.result.tile.shape, schedule) * contracted // _FLOPS_PER_ELEMENT
+        contracted = extents.most(op.lhs.tile.shape[-1])
+        return extents.elements(op.result.tile.shape) * contracted // _FLOPS_PER_ELEMENT
     if type(op) in nests.WHOLE_TILES:
-        return sum(_numel(value.tile.shape, schedule) for value in op.operand_values())
+        return sum(extents.elements(value.tile.shape) for value in op.operand_values())
     if not isinstance(step, OpStep) or not step.bodies:
         return 1
-    repeated = isinstance(op, (Loop, While))
     # Only the body of a loop counts, not its condition.
-    bodies = step.bodies[-1:] if repeated else step.bodies
-    inside = sum(_work(inner, schedule) for body in bodies for inner in body)
-    return inside * _ITERATIONS if repeated else inside
+    bodies = step.bodies[-1:] if isinstance(op, (Loop, While)) else step.bodies
+    inside = sum(_work(inner, extents, tiles) for body in bodies for inner in body)
+    return inside * extents.iterations(op) if isinstance(op, (Loop, While)) else inside

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from tilesmith.backends.cpu.dots.joined_steps.choice import multiplies_tiles, steps_at_once
 from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.lowering.scopes import VIEWS, GridScope
@@ -17,12 +18,7 @@ from tilesmith.backends.cpu.planning.coordinates import (
     space_of,
 )
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, Root
-from tilesmith.backends.cpu.planning.virtual_tiles import (
-    find_matrix,
-    find_stored,
-    multiplies_bytes,
-    multiplies_tiles,
-)
+from tilesmith.backends.cpu.planning.virtual_tiles import find_matrix, find_stored
 from tilesmith.backends.cpu.positions.memory import count_lanes, may_leave
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Joined, Numbered
@@ -227,12 +223,12 @@ def lower_product(
         rhs=_matrix(elements, op.rhs),
         addend=addend,
         shape=(*batch, m, n, k),
-        bounds=(scope.find_bound(m), scope.find_bound(n), scope.find_bound(k)),
+        bounds=(scope.find_most(m), scope.find_most(n), scope.find_most(k)),
         dtype=op.result.tile.dtype,
         accumulates=step.accumulates,
         starts_at=starts_at,
         uses_matrix_tiles=multiplies_tiles(op, scope.schedule.target),
-        uses_bytes=multiplies_bytes(op, scope.schedule.target),
+        joined_steps=steps_at_once(op, scope.schedule.target),
         packed=packed,
         loc=op.loc,
     )

@@ -11,28 +11,32 @@ from collections.abc import Iterator
 from functools import cache
 from math import prod
 
-from tilesmith.analysis.affine import find_affine, find_partial_axes
+from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
-from tilesmith.backends.cpu.dots.plans import BYTES, Packing, reads_in_place
+from tilesmith.backends.cpu.dots.joined_steps.choice import (
+    multiplies_tiles,
+    reads_halves,
+    steps_at_once,
+)
+from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
+from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir.elements import Label, Tensor, Tile, Variable
-from tilesmith.backends.cpu.loop_ir.statements import Form
 from tilesmith.backends.cpu.loop_ir.whole_tiles import (
     LEAST_PROGRAMS,
     MOST_BYTES,
     PackedOperand,
     PackedTensor,
 )
+from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.steps import Nest, Program
+from tilesmith.backends.cpu.planning.steps import Program
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     LoadedMatrix,
     VirtualTiles,
     find_matrix,
     find_stored,
-    multiplies_bytes,
-    multiplies_tiles,
 )
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Numbered
@@ -58,6 +62,7 @@ class KernelScope:
         self.schedule = schedule
         self.block_sizes = {block.name: schedule.symbols[block.name] for block in function.blocks}
         self.partial_axes = find_partial_axes(function, schedule.symbols)
+        self.extents = KnownExtents.of(function, schedule)
         self._definitions = definitions(function.body)
         self._hints = _borrowed_hints(function)
         self.users: dict[Value, list[Operation]] = {}
@@ -126,6 +131,10 @@ class GridScope:
         is_known = all(isinstance(factor, int) or factor in blocks for factor in dim.factors)
         return self.schedule.physical(dim) if is_known else None
 
+    def find_most(self, dim: Dim) -> int | None:
+        """The same where the length of the axis counts too."""
+        return None if self.find_bound(dim) is None else self.kernel.extents.most(dim)
+
     def _is_product(self, value: Value) -> bool:
         """Whether a product writes the tile's buffer, directly or as a carried tile."""
         program = self.program
@@ -136,12 +145,12 @@ class GridScope:
         """What a tile's elements are held as.
 
         Results and operands of products are held as registers hold them, so that they need no
-        conversion; operands of tile registers and all other tiles are held as tensors hold them.
+        conversion; operands read as bf16 and all other tiles are held as tensors hold them.
         """
         dots = [op for op in self.tiles.definitions.values() if isinstance(op, Dot)]
         stored = ((op, find_stored(x, self.tiles)) for op in dots for x in (op.lhs, op.rhs))
         users, target = [op for op, found in stored if found is value], self.schedule.target
-        is_widened = is_product or any(not multiplies_tiles(op, target) for op in users)
+        is_widened = is_product or any(not reads_halves(op, target) for op in users)
         return value.tile.dtype.computed if is_widened else value.tile.dtype
 
 
@@ -224,7 +233,7 @@ class _Finder:
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
         block = self._block(dot)
         dtypes = load.tensor.tensor.dtype, dot.result.tile.dtype.computed
-        group = BYTES if multiplies_bytes(dot, self._schedule.target) else 1
+        group = self._steps_at_once(dot)
         sizes = block.columns, block.columns, block.lanes
         packing = Packing(*dtypes, *sizes, group, is_shifted=group == BYTES)
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
@@ -239,8 +248,14 @@ class _Finder:
         k, n = (None if begin is None else variable(begin) for begin in begins)
         return PackedOperand(source, (k, n))
 
+    def _steps_at_once(self, dot: Dot) -> int:
+        """Those of a packed element; a left operand may be held as fp32 for another's sake."""
+        group, stored = steps_at_once(dot, self._schedule.target), find_stored(dot.lhs, self._tiles)
+        is_widened = stored is not None and self._scope.tile(stored).held_as != dot.lhs.tile.dtype
+        return 1 if group == PAIRS and is_widened else group
+
     def _block(self, dot: Dot) -> RegisterBlock:
-        rows, columns = map(self._bound, dot.result.tile.shape)
+        rows, columns = map(self._scope.find_most, dot.result.tile.shape)
         dtype = dot.result.tile.dtype.computed
         return register_block(self._schedule.target.vector_lanes, dtype, (rows, columns))
 
@@ -257,7 +272,7 @@ class _Finder:
         sizes = [size for size in tensor.tensor.shape if isinstance(size, int)]
         if prod(sizes) * packing.dtype.itemsize > MOST_BYTES:
             return False
-        rows = self._bound(dot.result.tile.shape[0])
+        rows = self._scope.find_most(dot.result.tile.shape[0])
         block = self._block(dot)
         strides = (tensor.tensor.strides[axis] for axis in own)
         runtime = LType(INDEX)
@@ -299,7 +314,9 @@ class _Finder:
         # A size of run time may go by another name: of the other operand's dimension.
         is_named = self._tiles.definitions.get(end) is None and isinstance(limit, str)
         is_covered = is_named or self._tiles.constant_number(end) == limit
-        return is_covered and self._schedule.symbols[block] % multiple == 0
+        size = self._schedule.symbols[block]
+        is_one = isinstance(limit, int) and limit <= size
+        return is_covered and (is_one or size % multiple == 0)
 
     def _count(self, axis: int) -> int | None:
         grid, constant = self._grid, self._tiles.constant_number
@@ -311,49 +328,5 @@ class _Finder:
 
 
 def _dots(region: Region) -> Iterator[Dot]:
-    """Products that every program carries out: none in branches."""
-    for op in region.ops:
-        if isinstance(op, Dot):
-            yield op
-        elif isinstance(op, Loop):
-            yield from _dots(op.body)
-
-
-def find_prefetches(scope: GridScope, grid: Grid) -> dict[Nest, dict[Load, tuple[int, ...]]]:
-    """Which loads of which nests fetch ahead, and how far each index moves to the next program."""
-    options, tiles = scope.schedule.grids.get(grid.slot), scope.tiles
-    axis = options.order[0] if options is not None else len(grid.blocks) - 1
-    seen: set[Load] = set()
-    done: set[Load] = set()
-    found: dict[Nest, dict[Load, tuple[int, ...]]] = {}
-    for step in scope.program.steps:
-        if not isinstance(step, Nest):
-            continue
-        loads = list(_contiguous_loads(step, tiles))
-        for op in loads:
-            distance = _to_next_program(scope, op, grid, axis)
-            if op in seen and op not in done and any(distance):
-                found.setdefault(step, {})[op] = distance
-                done.add(op)
-        seen.update(loads)
-    return found
-
-
-def _contiguous_loads(nest: Nest, tiles: VirtualTiles) -> Iterator[Load]:
-    """Loads that go through memory element by element along the lanes."""
-    if nest.layout.form is not Form.ROWS or nest.layout.vector_axis < 0:
-        return
-    for root in nest.roots:
-        for (_, coords), op in root.closure(tiles).nodes:
-            if not isinstance(op, Load) or op.bases is not None:
-                continue
-            places = coordinates.access_places(op, coords)
-            if tiles.moved_strides(op, places, nest.layout.vector_axis) == [(1, 1)]:
-                yield op
-
-
-def _to_next_program(scope: GridScope, op: Load, grid: Grid, axis: int) -> tuple[int, ...]:
-    begin, block = grid.body.args[axis], grid.blocks[axis]
-    size = scope.schedule.symbols[block] if block else 1
-    forms = [find_affine(moving, scope.tiles.definitions) for moving in op.indices]
-    return tuple(0 if form is None else dict(form.base).get(begin, 0) * size for form in forms)
+    """All products. A program may skip those in branches; two that do not pay for packing."""
+    yield from (op for op in walk(region) if isinstance(op, Dot))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilesmith.backends.cpu.math.scaling.powers import Layout, power_of_product
 from tilesmith.backends.cpu.math.term import Term
 
 LN2 = math.log(2.0)
@@ -19,8 +20,8 @@ LOG2E = 1.0 / LN2
 
 
 @dataclass(frozen=True)
-class Format:
-    """A float type: its layout, and polynomials good to a fraction of its last place.
+class Format(Layout):
+    """A float type with polynomials good to a fraction of its last place.
 
     Attributes:
         ln2: in two parts; the first has so few bits that multiples of it are exact.
@@ -29,17 +30,10 @@ class Format:
         one: ``e^-one`` is nothing beside 1.
     """
 
-    fraction_bits: int
-    bias: int
     ln2: tuple[float, float]
     expm1: tuple[float, ...]
     exp2: tuple[float, ...]
     one: float
-
-    @property
-    def rounding(self) -> float:
-        """Numbers of this size have no fraction."""
-        return 1.5 * 2.0**self.fraction_bits
 
 
 _SINGLE = Format(
@@ -80,16 +74,16 @@ def exp(x: Term, *, is_halved: bool = False) -> Term:
     """``e^x``, or half of it, which is finite for slightly larger ``x``."""
     f = format_of(x)
     x = x.at_most((f.bias + 2.5) * LN2).at_least(-1.9996 * f.bias * LN2)
-    n, low, high = _two_powers(x, LOG2E, -1 if is_halved else 0)
-    return _reduce(n, x).polynomial((*f.expm1, 1.0, 1.0)) * low * high
+    power = power_of_product(x, LOG2E, f, -1 if is_halved else 0)
+    return power.times(_reduce(power.n, x).polynomial((*f.expm1, 1.0, 1.0)))
 
 
 def exp2(x: Term) -> Term:
     """``2^x``."""
     f = format_of(x)
     x = x.at_most(f.bias + 3.0).at_least(-2.0 * f.bias)
-    n, low, high = _two_powers(x, 1.0)
-    return (x - n).polynomial((*f.exp2, 1.0)) * low * high
+    power = power_of_product(x, 1.0, f)
+    return power.times((x - power.n).polynomial((*f.exp2, 1.0)))
 
 
 def expm1(x: Term) -> Term:
@@ -136,17 +130,6 @@ def split(x: Term, scale: float, bias: int) -> tuple[Term, Term]:
     f = format_of(x)
     shifted = x.fma(scale, f.rounding + bias)
     return shifted - (f.rounding + bias), (shifted.bits() << f.fraction_bits).floats()
-
-
-def _two_powers(x: Term, scale: float, offset: int = 0) -> tuple[Term, Term, Term]:
-    """``n``, and two normal floats (or zeros) with the product ``2^(n + offset)``."""
-    f = format_of(x)
-    constant = f.rounding + 2 * f.bias + offset
-    shifted = x.fma(scale, constant)
-    fields = shifted.bits()
-    half = fields.logical_right(1)
-    powers = [(part << f.fraction_bits).floats() for part in (half, fields - half)]
-    return shifted - constant, powers[0], powers[1]
 
 
 def _reduce(n: Term, x: Term) -> Term:

@@ -43,6 +43,8 @@ def plan_grid(function: Function, body: Region, schedule: Schedule) -> tuple[Pro
     defined = definitions(function.body)
     kept = _dot_operands(body, VirtualTiles(defined))
     kept |= find_unsafe_loads(body, VirtualTiles(defined, kept))
+    # Views of those are no longer read where the load would.
+    kept |= _dot_operands(body, VirtualTiles(defined, kept))
     spilled: dict[Value, Store] = {}
     for _ in range(_MAX_ROUNDS):
         tiles = VirtualTiles(defined, kept)

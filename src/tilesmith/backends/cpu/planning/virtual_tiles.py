@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.closures.closure import Closure, Closures
-from tilesmith.dtypes import BF16, I8, I32
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
-from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.shape import ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Extent, TileType, Value
-from tilesmith.targets import Target
 
 _SLOW_FUNCTIONS = frozenset({"div", "fmod", "mod", "floordiv", "truncdiv", "sqrt", "rsqrt"})
 
@@ -233,17 +230,6 @@ def find_matrix(value: Value, tiles: VirtualTiles) -> LoadedMatrix | None:
             return None
         steps.append(tuple(step or 0 for step in moved))
     return LoadedMatrix(op, place[1], tuple(steps))
-
-
-def multiplies_tiles(op: Dot, target: Target) -> bool:
-    """Whether a product reads its operands as bf16: it does so in tile registers only."""
-    return target.has_matrix_tiles and op.lhs.tile.dtype == op.rhs.tile.dtype == BF16
-
-
-def multiplies_bytes(op: Dot, target: Target) -> bool:
-    """Whether a product is one of int8 that takes four steps along k at once."""
-    is_of_bytes = op.lhs.tile.dtype == op.rhs.tile.dtype == I8 and op.result.tile.dtype == I32
-    return target.has_byte_products and is_of_bytes
 
 
 def is_injective(op: Store, tiles: VirtualTiles) -> bool:

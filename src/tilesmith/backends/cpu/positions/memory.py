@@ -18,7 +18,6 @@ from tilesmith.backends.cpu.llvm import lanes
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.lanes import Elements, Lane, Lanes, Place, Scattered, Strided
 from tilesmith.backends.cpu.llvm.registers import (
-    INDEX,
     LType,
     Register,
     index,
@@ -51,7 +50,7 @@ from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.indexing import Arange, Full, TileIndex
 from tilesmith.ir.ops.memory import Atomic, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
-from tilesmith.ir.types import TensorType, Value, next_power_of_2
+from tilesmith.ir.types import Value, next_power_of_2
 
 _ITERATIONS = 8
 """How often a loop is taken to run."""
@@ -147,16 +146,6 @@ def _is_computed(position: Value, definitions: Mapping[Value, Operation]) -> boo
     while isinstance(op, (Broadcast, ExpandDims, Reshape)):
         op = definitions.get(op.x)
     return op is not None and not isinstance(op, (TileIndex, Arange, Full))
-
-
-def is_inside(builder: Builder, tensor: TensorType, position: Place, width: int) -> Register | None:
-    """Which lanes lie in the memory of a tensor; None where that is not known: of runtime sizes."""
-    extents = [*zip(tensor.shape, tensor.strides)]
-    if not all(isinstance(extent, int) for pair in extents for extent in pair):
-        return None
-    count = 1 + sum((size - 1) * by for size, by in extents)  # type: ignore[operator]
-    places = lanes.to_vector(builder, position, INDEX, width)
-    return builder.compare("ult", places, builder.splat(index(count), width))
 
 
 def count_lanes(length: int | None, most: int) -> int:

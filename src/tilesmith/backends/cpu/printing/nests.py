@@ -73,7 +73,7 @@ class _NestText:
         elements = ir.walk_elements(self._nest.operands)
         reads = [item for item in elements if isinstance(item, ir.Read) and item.ahead]
         names = sorted({item.access.tensor.label.hint for item in reads})
-        return f"fetches {' and '.join(names)} for the next program" if names else ""
+        return f"fetches {' and '.join(names)} ahead" if names else ""
 
     def _lanes(self, length: Expr) -> str:
         width, unroll, size = self._nest.lanes, self._nest.unroll, length.constant

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from tilesmith.backends.cpu.op_costs.costs import elements_worth
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -20,6 +21,9 @@ from tilesmith.schedule.space.sizes import MIDDLING_TILE, power_of_2_floor
 
 PROGRAMS_PER_CORE = 4
 """Enough that a thread which starts late or is interrupted holds up no other."""
+FEW_PROGRAMS_PER_CORE = 16
+"""So few products are taken one by one: a core that is held up leaves the rest to others. Measured
+on two cores: 2 to 3 % at 512^3 and 1024^3 (8 and 16 programs)."""
 
 SERIAL_ELEMENTS = 1 << 15
 """Waking other threads takes longer than working through this many elements."""
@@ -40,8 +44,8 @@ class CpuSeed:
             "block_sizes": [sizes[name] for name in kernel.entries.blocks],
             "reduction_loops": [self.chunks.get(dim) for dim in kernel.entries.rolled],
         }
-        wanted = PROGRAMS_PER_CORE * kernel.target.num_sms
-        if kernel.facts.matmuls and count_programs(kernel, sizes) < wanted:
+        few = FEW_PROGRAMS_PER_CORE * kernel.target.num_sms
+        if kernel.facts.matmuls and count_programs(kernel, sizes) < few:
             values["cpu_schedule"] = "dynamic"
         return values
 
@@ -75,6 +79,19 @@ def count_programs(kernel: TargetedKernel, sizes: Mapping[str, int]) -> int:
     blocks = [b for grid in kernel.outline.grids[:1] for b in grid.blocks if b in sizes]
     tuned = [-(-kernel.extent(block, 1) // sizes[block]) for block in blocks]
     return kernel.programs(tuple(blocks)) * prod(tuned)
+
+
+def count_beside(kernel: TargetedKernel, *blocks: str | None) -> int:
+    """How many programs there are for each tile of these blocks, in the grid that steps by one."""
+    outline, total = kernel.outline, 1
+    own = [grid for grid in outline.grids if not set(blocks).isdisjoint(grid.blocks)]
+    for grid in (own or outline.grids)[:1]:
+        for axis in outline.axes_of(grid):
+            if not axis.block or axis.block not in blocks:
+                is_block = bool(axis.block) and outline.function.is_block(axis.block)
+                fixed = outline.function.block(axis.block).fixed if is_block else 1
+                total *= -(-(axis.extent or 1) // (fixed or 1))
+    return max(1, total)
 
 
 def untiled_elements(kernel: TargetedKernel, shape: Shape) -> int:
@@ -115,6 +132,8 @@ def complete_blocks(kernel: TargetedKernel, blocks: Mapping[str, int]) -> dict[s
         sizes[name] = max(kernel.minimum(name), min(room, longest(kernel, name)))
     for inner, bound in kernel.outline.outer_bounds.items():
         if isinstance(bound, str) and bound in sizes and inner in sizes:
+            most = max(kernel.minimum(inner), kernel.maximum(bound))
+            sizes[inner] = min(sizes[inner], most)
             sizes[bound] = max(sizes[bound], sizes[inner])
     return sizes
 
@@ -144,13 +163,15 @@ def pointwise_seeds(kernel: TargetedKernel) -> list[CpuSeed]:
     along = _blocks_along_memory(kernel)
     slab = max(1, fact.slab)
     is_known = not any(is_guess(kernel, name) for name in kernel.entries.blocks)
-    if is_known and fact.total is not None and fact.total * slab <= SERIAL_ELEMENTS:
+    worth = elements_worth(site.op for site in kernel.outline.sites)
+    if is_known and fact.total is not None and fact.total * slab * worth <= SERIAL_ELEMENTS:
         return [CpuSeed({name: longest(kernel, name) for name in kernel.entries.blocks})]
     if len(along) > 1:
         return [CpuSeed(_square(kernel, along))]
     total = LEAST_ELEMENTS if fact.total is None else fact.total * slab
-    elements = min(max(programs_share(kernel, total), LEAST_ELEMENTS), MOST_ELEMENTS)
-    sizes = (elements, max(elements // 4, LEAST_ELEMENTS // 4))
+    least = power_of_2_floor(LEAST_ELEMENTS / worth)
+    elements = min(max(programs_share(kernel, total), least), MOST_ELEMENTS)
+    sizes = (elements, max(elements // 4, least // 4))
     return [CpuSeed(_along_memory(kernel, along, size / slab)) for size in sizes]
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.backends.cpu.op_costs.costs import LAST_CACHE_BYTES
 from tilesmith.backends.cpu.schedule import heuristics, matmul
+from tilesmith.backends.cpu.schedule.groups.forms import SpreadForms
 from tilesmith.backends.cpu.schedule.heuristics import CpuSeed, complete_blocks, longest
 from tilesmith.ir.ops.control_flow import Grid, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
@@ -28,7 +30,7 @@ from tilesmith.schedule.facts.work import rate_class
 from tilesmith.schedule.model import program_work
 from tilesmith.schedule.model.estimates import Device, Prediction, blend, matrix_rates
 from tilesmith.schedule.model.program_work import GridWork, WorkModel, access_bytes
-from tilesmith.schedule.rules import KernelModel, ScheduleRules, Seed, TargetedKernel, first_answer
+from tilesmith.schedule.rules import KernelModel, Seed, TargetedKernel, first_answer
 from tilesmith.schedule.space import fragments
 from tilesmith.schedule.space.fragments import is_power_of_two
 from tilesmith.schedule.space.sizes import KernelSlots, SizeRules, TileSizes, common_lists
@@ -49,7 +51,6 @@ KERNEL_ROWS = 12
 """Of the register block of products; it is two vectors wide."""
 KERNEL_SHARE = 0.85
 """Of a core's peak, reached by the register block alone."""
-LAST_CACHE_BYTES = 32 << 20
 LAST_CACHE_GAIN = 3.0
 """How much faster than memory the last cache is, for tensors that fit it."""
 
@@ -60,7 +61,8 @@ def device_of(target: Target) -> Device:
     lanes = _LANES.get(target.arch, target.vector_lanes)
     flops = cores * lanes * 4 * ghz / 1e3
     # 16 x 32 x 16 multiply-adds in 16 clocks, where there are tile registers.
-    f16 = cores * 1024 * ghz / 1e3 if target.has_matrix_tiles else flops
+    pairs = 2 * flops if target.has_pair_products else flops
+    f16 = cores * 1024 * ghz / 1e3 if target.has_matrix_tiles else pairs
     int8 = 4 * flops if target.has_byte_products else flops
     return Device(
         target.arch or "cpu", cores, 1, ghz, 0, 0, 0, 1, 1,
@@ -241,7 +243,7 @@ class CpuBlockSizeFragment(fragments.BlockSizeFragment):
         return is_whole and self._is_declared(value)
 
 
-class CpuRules(ScheduleRules):
+class CpuRules(SpreadForms):
     """Tiles have their true size; those that are kept lie in memory, one set for each thread."""
 
     backend = "cpu"

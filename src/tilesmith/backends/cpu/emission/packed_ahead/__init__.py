@@ -1,0 +1,1 @@
+"""Operands that are packed before the programs of a grid run."""

@@ -1,0 +1,1 @@
+"""What neighbouring lanes have in common."""

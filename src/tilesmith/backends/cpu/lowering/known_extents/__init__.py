@@ -1,0 +1,1 @@
+"""What is known of the lengths of axes before a kernel runs."""

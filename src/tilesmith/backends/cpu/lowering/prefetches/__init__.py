@@ -1,0 +1,1 @@
+"""Loads that also fetch what the next program will load."""

@@ -1,0 +1,1 @@
+"""Floats times powers of two."""

@@ -1,0 +1,1 @@
+"""How long ops take on a CPU."""

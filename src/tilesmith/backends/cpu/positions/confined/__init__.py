@@ -1,0 +1,1 @@
+"""Writes to computed positions, kept inside of a tensor's memory."""

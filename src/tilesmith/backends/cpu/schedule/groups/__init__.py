@@ -1,0 +1,1 @@
+"""Loops over the tiles of groups that several programs share."""

@@ -1,0 +1,1 @@
+"""Passes that run where a backend asks for them."""

@@ -1,0 +1,1 @@
+"""Comparisons of a loop's positions with its end."""
