@@ -70,6 +70,7 @@ class CallFinder:
         lock: AbstractContextManager[Any],
         definition: KernelDefinition,
         call_anew: Callable[..., Any],
+        connect: Callable[[ArgumentSignatures | None], None],
     ) -> None:
         self._keys = keys
         self._table = table
@@ -77,6 +78,8 @@ class CallFinder:
         """Held by those who change the table or the rules of keys."""
         self._definition = definition
         self._call_anew, self._observe = call_anew, partial(observe, definition.name)
+        self._connect_native = connect
+        """Told of native code that calls may be given to at once, or None."""
         self.run: Callable[..., Any] = call_anew
         """A function of all arguments that runs what it finds for them, else ``call_anew``."""
         self.find: Callable[..., Any] = _find_nothing
@@ -96,6 +99,7 @@ class CallFinder:
         self.find = self._find_by_types = _find_nothing
         self.run = self._call_anew
         self._native, self._num_exact = None, 0
+        self._connect_native(None)
         self._forms = {}
         self._learned.clear()
 
@@ -114,6 +118,7 @@ class CallFinder:
         else:
             self._native.otherwise = self._find_by_types
             self.find, self.run = self._native, self._native.run
+            self._connect_native(self._native)
 
     def _run_by_types(self, *args: Any) -> Any:
         bound = self._find_by_types(*args)
@@ -163,6 +168,7 @@ class CallFinder:
             self._native.calm, self._native.are_recorded = _CALM, torch.is_grad_enabled
             self._native.anew = self._call_anew
             self._native.is_observed, self._native.observer = is_profiled, self._observe
+            self._native.num_args = len(args)
             self._connect()
         if len(self._native) == MAX_FORMS:
             self._native.clear()

@@ -34,6 +34,7 @@ from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
+from tilesmith.runtime.calls.reader import ArgumentSignatures
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
@@ -45,6 +46,10 @@ _OF_FUNCTIONS = ("__globals__", "__code__", "__defaults__", "__kwdefaults__")
 
 class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
+
+    __slots__ = ("_signatures",)
+    _signatures: ArgumentSignatures | None
+    """What native code gives calls to at once, in a place that it can read."""
 
     def __init__(
         self,
@@ -76,8 +81,10 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             """Kernels for the device of their arguments, by key."""
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
+            self._signatures = None
+            finding = (self._call_anew, self._answer_by)
             self._finder = CallFinder(
-                self._keys, self._bound_kernels, self._lock, definition, self._call_anew
+                self._keys, self._bound_kernels, self._lock, definition, *finding
             )
             self._join_graphs(BatchingHost(self))
 
@@ -152,6 +159,13 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         elif rest:
             values = args + rest
         return self._finder.run(*values)
+
+    def _answer_by(self, signatures: ArgumentSignatures | None) -> None:
+        """Calls that need no look at this object go to native code, without ``__call__``."""
+        reader = None if signatures is None else self.definition.find_reader()
+        if reader is not None:
+            reader.answer_calls(Kernel, "_signatures")
+        self._signatures = signatures
 
     def _call_anew(self, *args: Any) -> Any:
         # Arguments of types that are new, or at least rare, or of another form.

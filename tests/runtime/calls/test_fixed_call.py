@@ -213,3 +213,16 @@ def test_numbers_of_values_that_there_are_not(wrong: str):
     make: Callable[..., Any] = make_call
     with pytest.raises((IndexError, ValueError, TypeError)):
         make(code, **given)
+
+
+def test_tensors_are_made_by_the_example_of_an_argument():
+    code = Code(2)
+    maker = (torch.empty_like, (), (), 1)
+    call = make_call(code, 2, [(ADDRESS, 1), (ADDRESS, 2)], makers=(maker,), results=(2,))
+    for x in (torch.randn(3, 4).t(), torch.zeros(0, 2, dtype=torch.int8)):
+        made = call(None, x)
+        assert (made.shape, made.stride(), made.dtype) == (x.shape, x.stride(), x.dtype)
+        assert code.calls[-1][0] == [x.data_ptr(), made.data_ptr()]
+    for number in (2, 3):
+        with pytest.raises(IndexError, match="leaf"):
+            make_call(code, 2, [], makers=((torch.empty_like, (), (), number),))

@@ -15,6 +15,7 @@ enum { MAX_VALUES = 192, MAX_SLOTS = 128 };
 typedef struct {
     PyObject *function, *args, *names; /* names of the last arguments; NULL: all are positional */
     Py_ssize_t num_positional;
+    Py_ssize_t example; /* the number of a leaf that is the only argument; -1: args are given */
 } Maker;
 
 typedef enum { ADDRESS, INTEGER, FLOAT, NUM_KINDS } SlotKind;
@@ -68,8 +69,11 @@ static int take_leaves(const FixedCall *self, Frame *frame, const Leaves *leaves
 }
 
 static int make(const Maker *maker, Frame *frame) {
-    PyObject *made = PyObject_Vectorcall(maker->function, &PyTuple_GET_ITEM(maker->args, 0),
-                                         (size_t)maker->num_positional, maker->names);
+    PyObject *made =
+        maker->example >= 0
+            ? PyObject_Vectorcall(maker->function, &frame->values[maker->example], 1, NULL)
+            : PyObject_Vectorcall(maker->function, &PyTuple_GET_ITEM(maker->args, 0),
+                                  (size_t)maker->num_positional, maker->names);
     if (made == NULL) return -1;
     frame->values[frame->count] = made;
     return read_value(made, &frame->tensors[frame->count++]);
@@ -196,10 +200,15 @@ static PyObject *fixed_call_call(PyObject *object, PyObject *const *args, size_t
     return result;
 }
 
-static int parse_maker(PyObject *item, Maker *maker) {
-    if (!PyArg_ParseTuple(item, "OO!O!", &maker->function, &PyTuple_Type, &maker->args,
-                          &PyTuple_Type, &maker->names))
+static int parse_maker(PyObject *item, Maker *maker, Py_ssize_t num_leaves) {
+    maker->example = -1;
+    if (!PyArg_ParseTuple(item, "OO!O!|n", &maker->function, &PyTuple_Type, &maker->args,
+                          &PyTuple_Type, &maker->names, &maker->example))
         return -1;
+    if (maker->example >= num_leaves) {
+        PyErr_SetString(PyExc_IndexError, "no leaf has such a number");
+        return -1;
+    }
     Py_ssize_t num_names = PyTuple_GET_SIZE(maker->names);
     maker->num_positional = PyTuple_GET_SIZE(maker->args) - num_names;
     if (maker->num_positional < 0) {
@@ -217,7 +226,8 @@ static int parse_makers(FixedCall *self, PyObject *makers) {
     self->makers = PyMem_Calloc((size_t)PyTuple_GET_SIZE(makers) + 1, sizeof(Maker));
     if (self->makers == NULL) return PyErr_NoMemory(), -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(makers); i++, self->num_makers++)
-        if (parse_maker(PyTuple_GET_ITEM(makers, i), &self->makers[i])) return -1;
+        if (parse_maker(PyTuple_GET_ITEM(makers, i), &self->makers[i], self->num_leaves))
+            return -1;
     return 0;
 }
 

@@ -285,6 +285,7 @@ typedef struct {
     PyObject *are_recorded; /* callable: whether gradients of calculations are kept */
     PyObject *observer;     /* calls what it is given, such that a profiler sees it */
     PyObject *is_observed;  /* callable: whether a profiler looks; slow to start, like traces */
+    Py_ssize_t num_args;    /* of calls that need nothing added to them; -1: not known */
     Rules rules;
     Form **forms;
     Py_ssize_t count;
@@ -496,6 +497,14 @@ static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count)
     return result;
 }
 
+PyObject *run_forms(PyObject *forms, PyObject *const *args, Py_ssize_t count) {
+    return forms_run((Forms *)forms, args, count);
+}
+
+int are_forms_of(PyObject *object, Py_ssize_t num_args) {
+    return Py_IS_TYPE(object, &forms_type) && ((Forms *)object)->num_args == num_args;
+}
+
 /* `starts` has for each argument the number of its first place. */
 static int mark_written(Form *form, PyObject *positions, const Py_ssize_t *starts,
                         Py_ssize_t count) {
@@ -642,6 +651,7 @@ static PyObject *forms_new(PyTypeObject *type, PyObject *given, PyObject *keywor
     Forms *self = (Forms *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->call = forms_call;
+    self->num_args = -1;
     self->otherwise = Py_NewRef(otherwise);
     self->rules = rules;
     return (PyObject *)self;
@@ -680,6 +690,8 @@ static PyMemberDef forms_members[] = {
      "A function; where it says true and a tensor requires a gradient, the result is None."},
     {"is_observed", T_OBJECT, offsetof(Forms, is_observed), 0,
      "A function, asked like ``slow_watches``; where it says true, ``run`` calls ``observer``."},
+    {"num_args", T_PYSSIZET, offsetof(Forms, num_args), 0,
+     "How many arguments calls have that need nothing added to them; -1: not known."},
     {"observer", T_OBJECT, offsetof(Forms, observer), 0,
      "A function that is given what is to be called, and its arguments."},
     {NULL, 0, 0, 0, NULL},

@@ -58,6 +58,8 @@ class ArgumentSignatures(Protocol):
     """Asked like ``slow_watches``; where it says true ``run`` goes through ``observer``."""
     observer: Callable[..., Any]
     """Given a function and its arguments, calls it."""
+    num_args: int
+    """Of calls to which nothing needs to be added; -1: not known."""
 
     def __call__(self, *args: Any) -> Any:
         """What was added for such arguments, else the result of ``otherwise``."""
@@ -136,6 +138,14 @@ class TensorReader(Protocol):
 
     def Function(self, address: int) -> Callable[[bytes, int], None]:  # noqa: N802
         """The machine code at an address; ctypes takes 0.2 us to call it."""
+        ...
+
+    def answer_calls(self, kind: type, member: str) -> bool:
+        """Calls of instances run the signatures in this member; all others run ``__call__``.
+
+        Only where these have as many arguments, and there are no keywords. For one class of a
+        process; False if that was done before.
+        """
         ...
 
     FixedCall: Callable[..., Callable[..., Any]]

@@ -46,6 +46,9 @@ static PyObject *notes_signs(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(no
 }
 
 static PyMethodDef functions[] = {
+    {"answer_calls", answer_calls, METH_VARARGS,
+     "answer_calls(type, member): calls of instances run the forms that this member has, where these\n"
+     "are of so many arguments; all others run ``__call__``. False if that was done before."},
     {"notes_signs", notes_signs, METH_NOARGS, "Whether signs are read off tensors themselves."},
     {"use", use, METH_VARARGS,
      "use(capsule, types, pairs=()): read objects of these types by this exchange API; whether that\n"

@@ -225,6 +225,9 @@ def emit_parallel(
     """
     threads = builder.minimum(builder.parameters[1], count)
     enough = index(max(2, -(-MIN_PARALLEL_WORK // max(1, work))))
+    if count.constant is not None and count.constant < (enough.constant or 0):
+        builder.call_void(body, arguments, index(0), count)
+        return
     is_large = builder.compare("sge", count, enough)
     is_shared = builder.binary("and", is_large, builder.compare("sgt", threads, index(1)))
     worker = f"{body}_worker"

@@ -52,6 +52,8 @@ class _Values:
     leaves: dict[str, int]
     """By how Python spells them."""
     num_made: int
+    given: dict[int, torch.Tensor]
+    """Arguments that are tensors, by number."""
     names: dict[str, int] = field(default_factory=dict[str, int])
     forms: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """Of tensors by name."""
@@ -69,7 +71,17 @@ class _Values:
             self.names[step.name] = self.names[step.same_as]
         else:
             self.names[step.name] = len(self.leaves) + len(self.makers)
-            self.makers.append((step if form is None else replace(step, value=form)).maker)
+            self.makers.append(self._maker(step if form is None else replace(step, value=form)))
+
+    def _maker(self, step: Step) -> tuple[Any, ...]:
+        """What makes a tensor: by an argument of its form where there is one, torch reads no sizes."""
+        made: torch.Tensor = step.value
+        function, given, words = step.maker
+        if function is torch.empty_strided:
+            for number, example in self.given.items():
+                if is_made_like(example, made):
+                    return torch.empty_like, (), (), number
+        return function, given, words
 
     def constant(self, value: Any) -> int:
         """The number of a value that is always the same."""
@@ -104,12 +116,20 @@ class _Values:
         return FLOAT if is_float else INTEGER, self.of(match[1] or match[2])
 
 
+def is_made_like(example: torch.Tensor, form: torch.Tensor) -> bool:
+    """Whether ``torch.empty_like`` makes tensors of this form of such arguments."""
+    if example.shape != form.shape or example.dtype != form.dtype or example.device != form.device:
+        return False
+    return torch.empty_like(example).stride() == form.stride()
+
+
 def _values_of(split: SplitKernel, args: Sequence[Any], steps: Sequence[Step], end: End) -> _Values:
     names = parameter_names(split.source.tree)
     leaves = [place for name, value in zip(names, args) for place in spread(name, value)]
     numbers = {place: number for number, place in enumerate(leaves)}
     made = [step for step in steps if isinstance(step.value, torch.Tensor) and not step.same_as]
-    values = _Values(numbers, len(made))
+    given = {numbers[name]: x for name, x in zip(names, args) if type(x) is torch.Tensor}
+    values = _Values(numbers, len(made), given)
     values.names |= {name: numbers[name] for name in names}
     values.forms |= {name: x for name, x in zip(names, args) if isinstance(x, torch.Tensor)}
     for step in steps:
@@ -185,6 +205,9 @@ def native_call(
     )
 
 
-def _counter(native: NativeCode) -> Callable[[], int]:
+def _counter(native: NativeCode) -> Callable[[], int] | None:
+    """What is asked for the number of threads; None where machine code uses one."""
+    if "@GOMP_parallel" not in native.artifact.llvm:
+        return None
     fixed = native.options.num_threads
     return fixed.__int__ if fixed else torch.get_num_threads
