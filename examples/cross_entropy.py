@@ -27,8 +27,9 @@ def cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         row = logits[tile_n, :].to(torch.float32)
         peak = torch.amax(row, dim=-1, keepdim=True)
         total = torch.sum(torch.exp(row - peak), dim=-1)
-        losses[tile_n] = torch.log(total) + peak.squeeze(-1) - picked
-    return losses.mean()
+        # Shares of the mean: torch takes twice as long to average a few numbers as to add them.
+        losses[tile_n] = (torch.log(total) + peak.squeeze(-1) - picked) / n
+    return losses.sum() if n else losses.mean()
 
 
 @helion.kernel

@@ -46,7 +46,9 @@ def kl_div(
                 total = total + terms.sum(-1)
         if reduction != "none":
             loss[tile_n] = total / divisor
-    return loss if reduction == "none" else loss.sum()
+    if reduction == "none":
+        return loss
+    return loss.sum() if divisor else loss.mean()  # of nothing: NaN
 
 
 def reference(

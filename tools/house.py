@@ -136,6 +136,7 @@ NEW_ROOMS = (
     "tilesmith/jit/fixed_host",
     "tilesmith/jit/fixed_host/rewriting",
     "tilesmith/jit/forms",
+    "tilesmith/jit/direct_calls",
     "tilesmith/jit/exact_forms",
     "tilesmith/jit/fixed_host/native_calls",
     "tilesmith/frontend/source/untouched",

@@ -25,7 +25,7 @@ WRONG: dict[str, tuple[dict[int, int], str]] = {
     "softmax": ({0: 1}, "is not taken tile by tile along dimension 1"),
     "matmul": ({0: 1, 1: 0}, "follows from the sharded size"),
     "sum_columns": ({0: 0}, "follows from the sharded size|tile by tile"),
-    "cross_entropy": ({0: 0, 1: 0}, "its host code computes `mean`"),
+    "cross_entropy": ({0: 0, 1: 0}, "its host code computes `sum`"),
     "cross_entropy_fwd": ({0: 0, 1: 0}, "computes with the position of a tile"),
     "causal_fwd": ({0: 1, 1: 1, 2: 1}, "follows from the sharded size"),
     "rms_norm": ({0: 0, 1: 0}, "refuses tensors|follows from the sharded size"),

@@ -79,7 +79,8 @@ class CallFinder:
         self._definition = definition
         self._call_anew, self._observe = call_anew, partial(observe, definition.name)
         self._connect_native = connect
-        """Told of native code that calls may be given to at once, or None."""
+        """Told of native code that calls may go to at once; None: there is none."""
+        connect(None)
         self.run: Callable[..., Any] = call_anew
         """A function of all arguments that runs what it finds for them, else ``call_anew``."""
         self.find: Callable[..., Any] = _find_nothing

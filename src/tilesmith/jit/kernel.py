@@ -21,6 +21,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.direct_calls.connection import AnsweredKernel
 from tilesmith.jit.function_protocol.objects import KernelMethod, P, R, TypedKernel
 from tilesmith.jit.graphs.kernel import GraphKernel
 from tilesmith.jit.output.repro import repro_on_failure
@@ -34,7 +35,6 @@ from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
 from tilesmith.runtime.device import resolve_target, target_of
 from tilesmith.schedule.config import Config
-from tilesmith.runtime.calls.reader import ArgumentSignatures
 from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
@@ -44,12 +44,8 @@ _OF_FUNCTIONS = ("__globals__", "__code__", "__defaults__", "__kwdefaults__")
 """By these tools such as ``torch.library.custom_op`` know a function."""
 
 
-class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
+class Kernel(AnsweredKernel, GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
     """A function under ``@tilesmith.kernel``; made by the decorator, called like the function."""
-
-    __slots__ = ("_signatures",)
-    _signatures: ArgumentSignatures | None
-    """What native code gives calls to at once, in a place that it can read."""
 
     def __init__(
         self,
@@ -81,11 +77,8 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
             """Kernels for the device of their arguments, by key."""
             self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
             """Kernels for another target, by target and key."""
-            self._signatures = None
-            finding = (self._call_anew, self._answer_by)
-            self._finder = CallFinder(
-                self._keys, self._bound_kernels, self._lock, definition, *finding
-            )
+            given = self._keys, self._bound_kernels, self._lock, definition, self._call_anew
+            self._finder = CallFinder(*given, functools.partial(self._connect, Kernel))
             self._join_graphs(BatchingHost(self))
 
     def specialization_key(self, args: tuple[Any, ...]) -> Hashable:
@@ -159,13 +152,6 @@ class Kernel(GraphKernel, DescribedKernel, DefinedKernel, TypedKernel[P, R]):
         elif rest:
             values = args + rest
         return self._finder.run(*values)
-
-    def _answer_by(self, signatures: ArgumentSignatures | None) -> None:
-        """Calls that need no look at this object go to native code, without ``__call__``."""
-        reader = None if signatures is None else self.definition.find_reader()
-        if reader is not None:
-            reader.answer_calls(Kernel, "_signatures")
-        self._signatures = signatures
 
     def _call_anew(self, *args: Any) -> Any:
         # Arguments of types that are new, or at least rare, or of another form.

@@ -16,10 +16,12 @@ static PyObject *call_directly(PyObject *kernel, PyObject *args, PyObject *keywo
     if (forms == NULL || (keywords != NULL && PyDict_GET_SIZE(keywords) != 0) ||
         !are_forms_of(forms, PyTuple_GET_SIZE(args)))
         return call_in_python(kernel, args, keywords);
+    PyObject *result = NULL;
     Py_INCREF(forms); /* the kernel may forget them meanwhile */
-    PyObject *result = run_forms(forms, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args));
+    int has_run = run_if_recognised(forms, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), &result);
     Py_DECREF(forms);
-    return result;
+    /* Dynamo looks at Python functions as they begin, and would trace what comes after ``__call__``. */
+    return has_run ? result : call_in_python(kernel, args, keywords);
 }
 
 /* The place of a member that ``__slots__`` made; -1 for anything else. */

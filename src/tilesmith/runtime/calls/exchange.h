@@ -141,7 +141,7 @@ typedef void (*Code)(const char *arguments, int64_t num_threads);
 long long threads_to_use(long long asked); /* one in a fork of a process that has used several */
 
 int are_forms_of(PyObject *object, Py_ssize_t num_args); /* whether it knows calls with so many */
-PyObject *run_forms(PyObject *forms, PyObject *const *args, Py_ssize_t count);
+int run_if_recognised(PyObject *forms, PyObject *const *args, Py_ssize_t count, PyObject **result);
 PyObject *answer_calls(PyObject *module, PyObject *given);
 
 extern PyTypeObject forms_type, layout_type, function_type, fixed_call_type;

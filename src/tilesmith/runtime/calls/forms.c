@@ -497,8 +497,26 @@ static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count)
     return result;
 }
 
-PyObject *run_forms(PyObject *forms, PyObject *const *args, Py_ssize_t count) {
-    return forms_run((Forms *)forms, args, count);
+/* Whether a plain call was recognised, and has been made: `*result` is what it gave, or NULL. */
+int run_if_recognised(PyObject *object, PyObject *const *args, Py_ssize_t count,
+                      PyObject **result) {
+    const Forms *self = (const Forms *)object;
+    Tensor tensors[MAX_LEAVES];
+    Leaves leaves;
+    find_leaves(&leaves, args, count);
+    int is_plain = kind_of(self, &leaves) == PLAIN;
+    Form *form = is_plain ? find_form((Forms *)object, &leaves, tensors) : NULL;
+    if (form != NULL) {
+        PyObject *found = Py_NewRef(form->result);
+        Reading reading = {(uintptr_t)found, leaves.objects, tensors, leaves.count};
+        const Reading *kept = form->is_read_once ? &reading : NULL;
+        *result = run_found(self, found, PLAIN, args, count, kept);
+        Py_DECREF(found);
+    } else {
+        PyErr_Clear(); /* who is asked next meets the same */
+    }
+    release_leaves(&leaves);
+    return form != NULL;
 }
 
 int are_forms_of(PyObject *object, Py_ssize_t num_args) {

@@ -58,8 +58,7 @@ class ArgumentSignatures(Protocol):
     """Asked like ``slow_watches``; where it says true ``run`` goes through ``observer``."""
     observer: Callable[..., Any]
     """Given a function and its arguments, calls it."""
-    num_args: int
-    """Of calls to which nothing needs to be added; -1: not known."""
+    num_args: int  # of calls to which nothing needs to be added; -1: not known
 
     def __call__(self, *args: Any) -> Any:
         """What was added for such arguments, else the result of ``otherwise``."""
@@ -95,10 +94,7 @@ class ArgumentSignatures(Protocol):
 
 
 class Layout(Protocol):
-    """Reads what was asked for off a fixed number of tensors.
-
-    ValueError for one that has elements, but no memory.
-    """
+    """Reads off tensors what was asked for; ValueError for one of elements without memory."""
 
     def values(self, *tensors: torch.Tensor) -> tuple[int, ...]:
         """The lowest four bits of all addresses, or-ed, and then each value."""
@@ -141,11 +137,7 @@ class TensorReader(Protocol):
         ...
 
     def answer_calls(self, kind: type, member: str) -> bool:
-        """Calls of instances run the signatures in this member; all others run ``__call__``.
-
-        Only where these have as many arguments, and there are no keywords. For one class of a
-        process; False if that was done before.
-        """
+        """Signatures in this member run the calls that they recognise; of one class only."""
         ...
 
     FixedCall: Callable[..., Callable[..., Any]]

@@ -24,6 +24,11 @@ def elements_worth(ops: Iterable[Operation]) -> int:
     return max(1, sum(map(_instructions, ops)) // FREE_INSTRUCTIONS)
 
 
+def hides_loads(ops: Iterable[Operation]) -> bool:
+    """Whether computing an element takes as long as bringing it from the second cache."""
+    return sum(map(_instructions, ops)) >= FREE_INSTRUCTIONS
+
+
 def _instructions(op: Operation) -> int:
     if not isinstance(op, Elementwise) or not op.result.tile.rank:
         return 0

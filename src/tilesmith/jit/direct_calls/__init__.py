@@ -1,0 +1,1 @@
+"""Calls of kernels that go to native code before any Python runs."""
