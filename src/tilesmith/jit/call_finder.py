@@ -78,8 +78,7 @@ class CallFinder:
         """Held by those who change the table or the rules of keys."""
         self._definition = definition
         self._call_anew, self._observe = call_anew, partial(observe, definition.name)
-        self._connect_native = connect
-        """Told of native code that calls may go to at once; None: there is none."""
+        self._connect_native = connect  # told of native code for calls to go to at once
         connect(None)
         self.run: Callable[..., Any] = call_anew
         """A function of all arguments that runs what it finds for them, else ``call_anew``."""
@@ -97,8 +96,8 @@ class CallFinder:
 
     def forget(self) -> None:
         """Start anew: keys are made by other rules, or the table is empty."""
-        self.find = self._find_by_types = _find_nothing
-        self.run = self._call_anew
+        self.find, self.run = _find_nothing, self._call_anew
+        self._find_by_types = _find_nothing
         self._native, self._num_exact = None, 0
         self._connect_native(None)
         self._forms = {}
