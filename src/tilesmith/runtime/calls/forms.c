@@ -487,7 +487,7 @@ static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count)
     Kind kind = kind_of(self, &leaves);
     PyObject *found = look_up(self, kind, &leaves, tensors, &form);
     if (found != NULL) {
-        Reading reading = {(uintptr_t)found, leaves.objects, tensors, leaves.count};
+        Reading reading = {(uintptr_t)found, args, leaves.objects, tensors, leaves.count};
         int is_kept = form != NULL && form->is_read_once;
         result = run_found(self, found, kind, args, count, is_kept ? &reading : NULL);
         Py_DECREF(found);
