@@ -75,6 +75,24 @@ def uses_a_string(x):
     return out
 
 
+WEIGHTS = [1.0, 2.0]
+
+
+@helion.kernel
+def uses_a_list(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = x[t] * WEIGHTS[-1]
+    return out
+
+
+def test_a_list_of_numbers_that_gets_shorter(monkeypatch) -> None:
+    for weights in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0], [7.0]):
+        monkeypatch.setitem(globals(), "WEIGHTS", weights)
+        for _ in range(3):
+            assert torch.equal(uses_a_list(X), X * weights[-1])
+
+
 def test_strings(monkeypatch) -> None:
     assert torch.equal(uses_a_string(X), X + 1)
     monkeypatch.setitem(globals(), "MODE", "scale")
