@@ -657,9 +657,9 @@ static Py_ssize_t forms_length(Forms *self) { return self->count; }
 static PyMethodDef forms_methods[] = {
     {"add", (PyCFunction)forms_add, METH_VARARGS,
      "add(args, written, result, is_read_once=False, constants=(), is_exact=False): give the result\n"
-     "for arguments like these from now on; if exact, of these sizes and strides; tensors at the written positions must not overlap with others, those\n"
-     "at positions of constants count by value. Where tensors are read once, what runs them launches\n"
-     "with tensors as they were when it was called."},
+     "for arguments like these from now on; if exact, of these sizes and strides. Tensors at written\n"
+     "positions must not overlap with others, numbers at positions of constants count by value. Where\n"
+     "tensors are read once, what runs them launches with them as they were when it was called."},
     {"run", (PyCFunction)(void (*)(void))forms_run, METH_FASTCALL,
      "run(*args): what the attribute ``call`` of the result makes of the arguments, or ``recorded``\n"
      "where gradients are wanted; where there is no result, or None, what ``anew`` does."},
