@@ -6,6 +6,7 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
+from tilesmith.jit import executables
 
 X = torch.arange(1, 14, dtype=torch.float32)
 FACTOR = 2
@@ -75,6 +76,24 @@ def uses_a_string(x):
     return out
 
 
+WEIGHTS = [1.0, 2.0]
+
+
+@helion.kernel
+def uses_a_list(x):
+    out = torch.empty_like(x)
+    for t in hl.tile(x.size(0)):
+        out[t] = x[t] * WEIGHTS[-1]
+    return out
+
+
+def test_a_list_of_numbers_that_gets_shorter(monkeypatch) -> None:
+    for weights in ([1.0, 2.0], [3.0], [4.0, 5.0, 6.0], [7.0]):
+        monkeypatch.setitem(globals(), "WEIGHTS", weights)
+        for _ in range(3):
+            assert torch.equal(uses_a_list(X), X * weights[-1])
+
+
 def test_strings(monkeypatch) -> None:
     assert torch.equal(uses_a_string(X), X + 1)
     monkeypatch.setitem(globals(), "MODE", "scale")
@@ -142,6 +161,19 @@ def test_numbers_that_helpers_read(monkeypatch) -> None:
         monkeypatch.setitem(globals(), "STEP", step)
         monkeypatch.setitem(globals(), "STEPS", [1.0, other])
         assert torch.equal(uses_a_helper(X), X + step * other)
+
+
+def test_numbers_that_change_for_ever(monkeypatch) -> None:
+    """Calls do not get deeper and deeper."""
+    monkeypatch.setattr(executables, "MAX_LAUNCHERS", 3, raising=False)
+    uses_a_helper.reset()
+    for step in (1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 5.0, 6.0):
+        monkeypatch.setitem(globals(), "STEP", step)
+        assert torch.equal(uses_a_helper(X), X + step * STEPS[1])
+    launch, depth = uses_a_helper.bind((X,))._active.launch, 0
+    while "__otherwise" in (scope := launch.__globals__):
+        launch, depth = scope["__otherwise"], depth + 1
+    assert depth <= 3
 
 
 def test_helpers_that_get_other_code(monkeypatch) -> None:

@@ -177,7 +177,7 @@ class CallFinder:
             written, is_read_once = tuple(found.written_arguments), found.definition.is_read_once
             constants = found.definition.constant_positions(args)
             places = tuple(range(len(args)) if is_exact else constants)
-            result = ExactForm(found) if is_exact and not self._keys.are_sizes_fixed else found
+            result = ExactForm(found) if is_exact else found
             self._native.add(args, written, result, is_read_once, places, is_exact)
             self._num_exact += is_exact
         except RuntimeError:  # a type that DLPack does not know

@@ -15,6 +15,7 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import dynamic_form, find_overlap
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.exact_forms.numbers import where_possible
 from tilesmith.jit.forms.matches import COMPARED, PLAIN, is_short, storages_differ
 from tilesmith.jit.specialization_key import (
     KeyMaker,
@@ -118,7 +119,7 @@ class CallKeys:
             "alias_pattern": alias_pattern,
             "marked_sizes": marked_sizes,
             "user_key": self._user_key,
-            "extractors": tuple(self._extractors),
+            "extractors": tuple(map(where_possible, self._extractors)),
         }
 
     def expression(self, types: Types) -> tuple[list[str], str]:

@@ -39,6 +39,8 @@ from tilesmith.schedule.config import Config
 
 MAX_NEW_TRACES = 3
 """How often one call may be traced anew because host code computes something else each time."""
+MAX_LAUNCHERS = 64
+"""Of one executable, each a call deeper than the next: numbers of a module may change for ever."""
 
 
 class Executable:
@@ -55,6 +57,7 @@ class Executable:
         self.alternatives = alternatives
         """To be taken, in this order, where the config does not build."""
         self.blocks = dict(enumerate(config.get("block_sizes", [])))
+        self.num_launchers = 0
         self.launch: Launcher = _fail
         """The launch point of host code: runs the newest launcher whose trace fits."""
         self.call: Callable[..., Any] = _fail
@@ -241,11 +244,11 @@ class Executables:
             fallback = Fallback(executable.config, lambda: filter(fits, others()), make, log)
             launcher = fallback.advance()
             # Code that was built when its launcher was made leaves nothing to fall back from.
-            is_late = executable.runner.backend.builds_at_launch
-            recover = fallback.replace if is_late else None
+            recover = fallback.replace if executable.runner.backend.builds_at_launch else None
         executable.call = self._make_call(executable)
-        if executable.launch is _fail:
+        if executable.num_launchers % MAX_LAUNCHERS == 0:
             executable.launch = lambda *values: self._launch_anew(executable, values)
+        executable.num_launchers += 1
         executable.launch = compile_choice(
             self._definition.split.captured,
             variant.trace.guards,

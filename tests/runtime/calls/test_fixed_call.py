@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,11 +37,12 @@ class Code:
 def make_call(code: Code, num_leaves: int, slots: Sequence[tuple[int, int]], **given: Any) -> Any:
     assert READER is not None
     usual: dict[str, Any] = {
+        "owner": 0,
         "makers": (), "constants": (), "watched": (), "results": (), "is_tuple": False,
         "after": None, "count_threads": lambda: 1, "otherwise": lambda *args: "otherwise",
     }  # fmt: skip
     return READER.FixedCall(
-        address=code.address, owner=0, num_leaves=num_leaves, slots=tuple(slots), kept=code,
+        address=code.address, num_leaves=num_leaves, slots=tuple(slots), kept=code,
         **(usual | given),
     )  # fmt: skip
 
@@ -135,6 +137,33 @@ def test_what_makers_raise_is_left_to_the_other_way():
     maker = (torch.empty, ((-3,),), ())
     assert make_call(code, 0, [], makers=(maker,))() == "otherwise"
     assert code.calls == []
+
+
+def test_an_interrupt_ends_the_call():
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    code = Code(0)
+    with pytest.raises(KeyboardInterrupt):
+        make_call(code, 0, [], makers=((interrupt, (), ()),))()
+    assert code.calls == []
+
+
+def test_what_was_read_of_other_arguments_is_not_used():
+    assert READER is not None
+    code, x, y = Code(1), torch.zeros(2), torch.ones(2)
+    found = SimpleNamespace()
+    call = make_call(code, 1, [(ADDRESS, 0)], results=(0,), owner=id(found))
+    forms: Any = READER.Forms(lambda *args: None, True, 0, 0, 0)
+    forms.add((x,), (), found, True)
+    found.call = lambda given: (call(y), call(given))
+    first, second = forms.run(x)
+    assert first is y
+    assert second is x
+    found.call = call
+    assert forms.run(x) is x
+    words = [tensor.data_ptr() for tensor in (y, x, x)]
+    assert code.calls == [([word], 1) for word in words]
 
 
 def test_names_and_functions_that_are_watched():

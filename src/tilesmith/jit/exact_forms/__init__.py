@@ -1,1 +1,1 @@
-"""Calls of one set of sizes, of kernels that take others too."""
+"""Calls of one set of sizes and numbers, of kernels that take others too."""

@@ -1,9 +1,13 @@
-"""A kernel with runtime sizes, bound to one set of them: its host code is worked out for these."""
+"""A kernel that makes numbers of its arguments constants, for one set of them.
+
+Its host code is worked out for these numbers, and for these sizes where they are runtime values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from tilesmith.jit.fixed_host.calls import FixedCalls
@@ -19,12 +23,12 @@ class _Bound(Protocol):
 
 
 class ExactForm:
-    """What recognised arguments of one set of sizes find in the place of their bound kernel."""
+    """What recognised arguments of one set of numbers find in the place of their bound kernel."""
 
     def __init__(self, bound: _Bound) -> None:
         self.bound = bound
         self.call: Callable[..., Any] = self._first_call
-        """As that of the kernel, with arguments of these sizes."""
+        """As that of the kernel, with arguments of these sizes and numbers."""
         bound.exact_forms.append(self)
 
     @property
@@ -43,9 +47,9 @@ class ExactForm:
         fixed = self.bound.fixed_calls
         if fixed is None:
             return self.bound.call(*args)
-        self.call = replace(fixed, settle=self._settle, owner=id(self)).call()
+        self.call = replace(fixed, settle=partial(self._settle, fixed), owner=id(self)).call()
         return self.call(*args)
 
-    def _settle(self, call: Callable[..., Any]) -> None:
-        if self.bound.fixed_calls is not None:
+    def _settle(self, fixed: FixedCalls, call: Callable[..., Any]) -> None:
+        if self.bound.fixed_calls is fixed:  # the kernel has the same config still
             self.call = call

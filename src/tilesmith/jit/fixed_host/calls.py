@@ -14,7 +14,9 @@ import torch
 
 from tilesmith.backends.cpu.backend import CPU_BACKEND
 from tilesmith.compiler.specialization import Variant
+from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.names import parameter_names
+from tilesmith.frontend.source.rewriting.quiet_host import is_of_language
 from tilesmith.frontend.source.split_kernel import SplitKernel, make_function
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
@@ -44,9 +46,18 @@ def recognised_call(
         return executable.call
     place = (definition.split, executable.call, executable.launch, launcher)
     trace = variant.trace
-    fixed = FixedCalls(*place, trace.guards, trace.constants, make_session, settle)
+    if trace.session.is_used and _ends_in_language(definition.split.source):
+        return executable.call
+    is_static = definition.settings.static_shapes
+    fixed = FixedCalls(*place, trace.guards, trace.constants, make_session, settle, is_static)
     executable.fixed_calls = fixed
-    return fixed.call() if definition.settings.static_shapes else executable.call
+    return fixed.call() if is_static else executable.call
+
+
+def _ends_in_language(source: KernelSource) -> bool:
+    """Whether code after the loops may ask for what only a session of host code knows."""
+    scope = source.function.__globals__
+    return any(is_of_language(scope.get(name)) for name in source.names_after.read)
 
 
 class _StaleError(Exception):
@@ -75,8 +86,11 @@ class FixedCalls:
     constants: Sequence[Any]
     make_session: Callable[[], HostSession]
     settle: Callable[[Call], None]
+    are_sizes_fixed: bool
+    """Whether machine code has sizes as constants; if not, launches read them off tensors."""
     owner: int = 0
-    """The ``id`` of what is found for the arguments; 0: of the bound kernel."""
+    """The ``id`` of the form (``ExactForm``) that is found for the arguments, by the values of all
+    numbers; 0: the bound kernel is."""
 
     def call(self) -> Call:
         """A function of arguments of one form."""
@@ -110,7 +124,8 @@ class FixedCalls:
         found: list[HostFolder] = []
 
         def fold(source: Any) -> bool:
-            folder = HostFolder(source, dict(zip(parameter_names(source.tree), args)))
+            given = dict(zip(parameter_names(source.tree), args))
+            folder = HostFolder(source, given, keeps_views=not self.are_sizes_fixed)
             folder.fold()
             found.append(folder)
             return True

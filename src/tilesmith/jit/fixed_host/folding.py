@@ -111,12 +111,17 @@ class KnownForms:
             is_fixed = all(map(self._is_size, given))
         elif self._is_of_module(node.func) and name in _LIKE | _MAKING:
             rest = given[1:] if name in _LIKE else given
-            typed = name in _LIKE or any(keyword.arg == "dtype" for keyword in node.keywords)
+            typed = name in _LIKE or any(map(self._names_type, node.keywords))
             like = name in _MAKING or (bool(given) and self._example(given[0]) is not None)
             is_fixed = typed and like and all(map(self._is_size, rest))
         else:
             return None
         return self._value(node) if is_fixed else None
+
+    def _names_type(self, keyword: ast.keyword) -> bool:
+        """Whether it says which type a tensor has; None means torch's default, which may change."""
+        is_type = keyword.arg == "dtype" and self._is_fixed(keyword.value)
+        return is_type and self._value(keyword.value) is not None
 
     def _is_size(self, node: ast.expr) -> bool:
         if isinstance(node, ast.List):
@@ -127,8 +132,12 @@ class KnownForms:
 class HostFolder(KnownForms, ast.NodeTransformer):
     """Goes through the statements before the loops in order, for arguments of one form."""
 
-    def __init__(self, source: KernelSource, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, source: KernelSource, arguments: Mapping[str, Any], *, keeps_views: bool = False
+    ) -> None:
         super().__init__(source, arguments)
+        self._keeps_views = keeps_views
+        """Whether the launch asks views for their sizes too, not only for their address."""
         bound = source.names_before.bound
         self._numbers = {name: x for name, x in arguments.items() if name not in bound}
         self.constants: dict[str, Any] = {}
@@ -140,7 +149,8 @@ class HostFolder(KnownForms, ast.NodeTransformer):
     def fold(self) -> None:
         """Change the source; NotFixedError where something is left that may do anything."""
         before = [self._folded(statement) for statement in self._source.before]
-        skip_views(before, self._unread_views(before))
+        if not self._keeps_views:
+            skip_views(before, self._unread_views(before))
         self._source.tree.body[: self._source.num_before] = before
 
     def _unread_views(self, before: list[ast.stmt]) -> dict[str, str]:

@@ -128,7 +128,8 @@ static inline void release_leaves(Leaves *leaves) {
    between is known to leave them as they are. Of this thread, until the call returns. */
 typedef struct {
     uintptr_t owner; /* the kernel whose launch it is */
-    PyObject *const *objects;
+    PyObject *const *args; /* of the call */
+    PyObject *const *objects; /* its leaves */
     const Tensor *tensors;
     Py_ssize_t count;
 } Reading;

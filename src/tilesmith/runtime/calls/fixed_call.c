@@ -32,7 +32,7 @@ typedef struct {
     uintptr_t owner; /* the kernel whose readings it may use */
     PyObject *otherwise; /* what runs calls that this cannot */
     PyObject *constants; /* a tuple */
-    PyObject *watched; /* tuples: a dict, a key, what the dict must have there, a function's code */
+    PyObject *watched; /* tuples: a dict, a key, what it must have there, that function's code or None */
     PyObject *after; /* called with the results; None: they are returned */
     PyObject *count_threads; /* a function; None: one thread */
     PyObject *kept; /* what the machine code belongs to */
@@ -55,6 +55,7 @@ static int read_value(PyObject *object, Tensor *tensor) {
     return 0;
 }
 
+/* Leaves and what they are, as they were found when the call was recognised, else as they are now. */
 static int take_leaves(const FixedCall *self, Frame *frame, const Leaves *leaves,
                        const Reading *reading) {
     PyObject *const *objects = reading ? reading->objects : leaves->objects;
@@ -166,11 +167,20 @@ static int prepare_and_run(const FixedCall *self, Frame *frame, const Leaves *le
     return run(self, frame);
 }
 
-static const Reading *take_reading(const FixedCall *self) {
+/* What was read of these very arguments; whoever runs in between may call this with others. */
+static const Reading *take_reading(const FixedCall *self, PyObject *const *args) {
     const Reading *reading = latest_reading;
-    if (reading == NULL || reading->owner != self->owner) return NULL;
+    if (reading == NULL || reading->owner != self->owner || reading->args != args) return NULL;
     latest_reading = NULL;
     return reading;
+}
+
+/* Not 0 with an exception that stops programs, such as KeyboardInterrupt. Any other is forgotten: the
+   longer way meets the same problem, and has words for it. */
+static int was_interrupted(void) {
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return 1;
+    PyErr_Clear();
+    return 0;
 }
 
 static PyObject *fixed_call_call(PyObject *object, PyObject *const *args, size_t flags,
@@ -184,16 +194,16 @@ static PyObject *fixed_call_call(PyObject *object, PyObject *const *args, size_t
         return NULL;
     }
     frame.count = 0;
-    const Reading *reading = keywords ? NULL : take_reading(self);
+    const Reading *reading = keywords ? NULL : take_reading(self, args);
     if (reading == NULL) find_leaves(&leaves, args, count);
     Py_INCREF(self); /* code after the launch may let go of it */
     PyObject *result;
-    if (keywords == NULL && prepare_and_run(self, &frame, &leaves, reading) == 0) {
+    if (keywords == NULL && prepare_and_run(self, &frame, &leaves, reading) == 0)
         result = result_of(self, &frame);
-    } else {
-        PyErr_Clear(); /* the longer way meets the same problem, and has words for it */
+    else if (was_interrupted())
+        result = NULL;
+    else
         result = PyObject_Vectorcall(self->otherwise, args, flags, keywords);
-    }
     while (frame.count > self->num_leaves) Py_DECREF(frame.values[--frame.count]);
     release_leaves(&leaves);
     Py_DECREF(self);

@@ -488,7 +488,7 @@ static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count)
     Kind kind = kind_of(self, &leaves);
     PyObject *found = look_up(self, kind, &leaves, tensors, &form);
     if (found != NULL) {
-        Reading reading = {(uintptr_t)found, leaves.objects, tensors, leaves.count};
+        Reading reading = {(uintptr_t)found, args, leaves.objects, tensors, leaves.count};
         int is_kept = form != NULL && form->is_read_once;
         result = run_found(self, found, kind, args, count, is_kept ? &reading : NULL);
         Py_DECREF(found);
@@ -508,7 +508,7 @@ int run_if_recognised(PyObject *object, PyObject *const *args, Py_ssize_t count,
     Form *form = is_plain ? find_form((Forms *)object, &leaves, tensors) : NULL;
     if (form != NULL) {
         PyObject *found = Py_NewRef(form->result);
-        Reading reading = {(uintptr_t)found, leaves.objects, tensors, leaves.count};
+        Reading reading = {(uintptr_t)found, args, leaves.objects, tensors, leaves.count};
         const Reading *kept = form->is_read_once ? &reading : NULL;
         *result = run_found(self, found, PLAIN, args, count, kept);
         Py_DECREF(found);
@@ -685,9 +685,9 @@ static Py_ssize_t forms_length(Forms *self) { return self->count; }
 static PyMethodDef forms_methods[] = {
     {"add", (PyCFunction)forms_add, METH_VARARGS,
      "add(args, written, result, is_read_once=False, constants=(), is_exact=False): give the result\n"
-     "for arguments like these from now on; if exact, of these sizes and strides; tensors at the written positions must not overlap with others, those\n"
-     "at positions of constants count by value. Where tensors are read once, what runs them launches\n"
-     "with tensors as they were when it was called."},
+     "for arguments like these from now on; if exact, of these sizes and strides. Tensors at written\n"
+     "positions must not overlap with others, numbers at positions of constants count by value. Where\n"
+     "tensors are read once, what runs them launches with them as they were when it was called."},
     {"run", (PyCFunction)(void (*)(void))forms_run, METH_FASTCALL,
      "run(*args): what the attribute ``call`` of the result makes of the arguments, or ``recorded``\n"
      "where gradients are wanted; where there is no result, or None, what ``anew`` does."},

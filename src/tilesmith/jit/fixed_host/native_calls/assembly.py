@@ -7,7 +7,7 @@ is left that Python would have to look at in between.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -60,21 +60,26 @@ class _Values:
     makers: list[Any] = field(default_factory=list[Any])
     constants: list[Any] = field(default_factory=list[Any])
 
-    def bind(self, step: Step, form: torch.Tensor | None) -> None:
-        """Note what a name stands for from now on; ``form``: in which it is made, if another."""
+    def bind(self, steps: Sequence[Step], forms: Mapping[str, torch.Tensor]) -> None:
+        """Note what names stand for from now on; ``forms``: those in which some are made."""
+        earlier = dict(self.names)
+        for step in steps:
+            self._bind(step, forms.get(step.name), earlier)
+
+    def _bind(self, step: Step, form: torch.Tensor | None, earlier: Mapping[str, int]) -> None:
         self.forms.pop(step.name, None)
         if isinstance(step.value, torch.Tensor):
             self.forms[step.name] = step.value
         if not isinstance(step.value, torch.Tensor):
             self.names[step.name] = self.constant(step.value)
         elif step.same_as:
-            self.names[step.name] = self.names[step.same_as]
+            self.names[step.name] = earlier[step.same_as]
         else:
             self.names[step.name] = len(self.leaves) + len(self.makers)
             self.makers.append(self._maker(step if form is None else replace(step, value=form)))
 
     def _maker(self, step: Step) -> tuple[Any, ...]:
-        """What makes a tensor: by an argument of its form where there is one, torch reads no sizes."""
+        """What makes a tensor; of an argument of its form, if there is one, torch reads no sizes."""
         made: torch.Tensor = step.value
         function, given, words = step.maker
         if function is torch.empty_strided:
@@ -117,30 +122,35 @@ class _Values:
 
 
 def is_made_like(example: torch.Tensor, form: torch.Tensor) -> bool:
-    """Whether ``torch.empty_like`` makes tensors of this form of such arguments."""
+    """Whether ``torch.empty_like`` makes tensors of this form of such arguments.
+
+    Of axes with less than two elements arguments may have any stride, and so would what is made.
+    """
     if example.shape != form.shape or example.dtype != form.dtype or example.device != form.device:
         return False
-    return torch.empty_like(example).stride() == form.stride()
+    return min(form.shape, default=0) > 1 and torch.empty_like(example).stride() == form.stride()
 
 
-def _values_of(split: SplitKernel, args: Sequence[Any], steps: Sequence[Step], end: End) -> _Values:
+def _values_of(
+    split: SplitKernel, args: Sequence[Any], assignments: Sequence[Sequence[Step]], end: End
+) -> _Values:
     names = parameter_names(split.source.tree)
     leaves = [place for name, value in zip(names, args) for place in spread(name, value)]
     numbers = {place: number for number, place in enumerate(leaves)}
-    made = [step for step in steps if isinstance(step.value, torch.Tensor) and not step.same_as]
+    made = [step for steps in assignments for step in steps if step.is_new]
     given = {numbers[name]: x for name, x in zip(names, args) if type(x) is torch.Tensor}
     values = _Values(numbers, len(made), given)
     values.names |= {name: numbers[name] for name in names}
     values.forms |= {name: x for name, x in zip(names, args) if isinstance(x, torch.Tensor)}
-    for step in steps:
-        values.bind(step, end.forms.get(step.name))
+    for steps in assignments:
+        values.bind(steps, end.forms)
     return values
 
 
 def _check_made(steps: Sequence[Step], device: torch.device, reader: TensorReader) -> None:
     """Raise where a tensor that is made needs more than being made."""
     for step in steps:
-        if not isinstance(step.value, torch.Tensor) or step.same_as:
+        if not step.is_new:
             continue
         if step.value.nbytes >= WORTHWHILE_BYTES or step.value.device != device:
             raise NotFixedError  # it gets huge pages, or an error says where it is
@@ -177,12 +187,13 @@ def native_call(
 
     ``plain``: what runs calls in all other cases, and what must be as it was in these.
     """
-    reader, steps = native.options.reader, list(folder.steps())
+    reader, assignments = native.options.reader, list(folder.assignments())
+    steps = [step for bound in assignments for step in bound]
     if reader is None or not native.options.owner:
         raise NotFixedError
     end = find_end(split, folder, steps)
     _check_made(steps, native.options.device, reader)
-    values = _values_of(split, args, steps, end)
+    values = _values_of(split, args, assignments, end)
     slots = tuple(values.slot(parameter) for parameter in native.artifact.parameters)
     results = [values.names[name] for name in end.names]
     if end.after is not None:

@@ -81,12 +81,13 @@ def _viewed(item: ast.expr) -> ast.expr:
 
 
 def _is_own(name: str, form: torch.Tensor, steps: Sequence[Step]) -> bool:
-    """Whether it is a tensor that is made here, whose memory has as many elements in this form."""
+    """Whether it is a tensor that is made here, with the same elements in this form."""
     found = [step for step in steps if step.name == name]
-    if len(found) != 1 or found[0].same_as or not isinstance(found[0].value, torch.Tensor):
+    if len(found) != 1 or not found[0].is_new:
         return False
-    whole = found[0].value
-    return whole.is_contiguous() and form.is_contiguous() and form.numel() == whole.numel()
+    whole: torch.Tensor = found[0].value
+    is_whole = form.numel() == whole.numel() and form.dtype == whole.dtype
+    return is_whole and whole.is_contiguous() and form.is_contiguous()
 
 
 def _names_of(name: str, steps: Sequence[Step]) -> set[str]:

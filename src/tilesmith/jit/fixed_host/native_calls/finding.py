@@ -46,7 +46,8 @@ class _Calls(Protocol):
 def find_native_call(calls: _Calls, args: tuple[Any, ...]) -> Callable[..., Any] | None:
     """A function of arguments of this form; None where a call needs some Python."""
     source = calls.split.source.fresh()
-    folder = StepFolder(source, dict(zip(parameter_names(source.tree), args)))
+    given = dict(zip(parameter_names(source.tree), args))
+    folder = StepFolder(source, given, is_exact=calls.owner != 0)
     try:
         # First, because it refuses host code with effects, which must not run once more.
         with torch.no_grad(), running_host(calls.make_session()):

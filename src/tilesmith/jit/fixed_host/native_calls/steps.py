@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from tilesmith.frontend.source.kernel_source import KernelSource, called_name
 from tilesmith.jit.fixed_host.folding import HostFolder, NotFixedError
+from tilesmith.jit.fixed_host.rewriting.views import also_called
 
 STEADY = (bool, int, float, str)
 """Numbers and texts: as long as they are the same objects they are the same."""
@@ -41,6 +42,11 @@ class Step:
         return self.node.id if isinstance(self.node, ast.Name) else ""
 
     @property
+    def is_new(self) -> bool:
+        """Whether a tensor is made."""
+        return isinstance(self.value, torch.Tensor) and not self.same_as
+
+    @property
     def maker(self) -> tuple[Any, tuple[Any, ...], tuple[str, ...]]:
         """What makes such a tensor: a function, arguments, and names of the last ones."""
         function = _MAKERS.get(called_name(self.node))
@@ -52,32 +58,38 @@ class Step:
         if function is torch.empty:
             # Python finds this one sooner: ``empty`` also takes names of axes.
             function, given = torch.empty_strided, (*given, tensor.stride())
-        elif not tensor.is_contiguous():
-            raise NotFixedError
+        elif tensor.stride() != tensor.new_empty(tensor.size()).stride():
+            raise NotFixedError  # of axes of length one torch keeps any stride
         return function, (*given, tensor.dtype, tensor.device), ("dtype", "device")
 
 
 class StepFolder(HostFolder):
     """Goes through the statements before the loops, and notes what they bind."""
 
-    def __init__(self, source: KernelSource, arguments: Mapping[str, Any]) -> None:
+    def __init__(
+        self, source: KernelSource, arguments: Mapping[str, Any], *, is_exact: bool
+    ) -> None:
         super().__init__(source, arguments)
+        self._is_exact = is_exact
+        """Whether calls are recognised by the values of numbers too: keys may lack some of those
+        that are specialized, if another branch of host code did it when the kernel was bound."""
         self.watched: dict[str, Any] = {}
         """Values of the module that were taken as they are."""
         self._bound: list[tuple[str, Any]] = []
         given = arguments.keys() - source.names_before.bound.keys()
         self._given = {name: arguments[name] for name in given}
 
-    def steps(self) -> Iterator[Step]:
-        """What ``fold`` has found, in order; views that only hand an address on are no views."""
-        names = iter(self._bound)
+    def assignments(self) -> Iterator[tuple[Step, ...]]:
+        """What ``fold`` has found, in order; views that only hand an address on are no views.
+
+        Names of one assignment are bound at once: ``x, y = y, x`` swaps them.
+        """
+        bound = iter(self._bound)
         for assign in _assignments(self._source.before):
-            targets = assign.targets[0]
-            values = assign.value
+            targets, values = assign.targets[0], assign.value
             is_pair = isinstance(targets, ast.Tuple) and isinstance(values, ast.Tuple)
-            for node in values.elts if is_pair and isinstance(values, ast.Tuple) else [values]:
-                name, value = next(names)
-                yield Step(name, value, node)
+            nodes = values.elts if is_pair and isinstance(values, ast.Tuple) else [values]
+            yield tuple(Step(*next(bound), node) for node in nodes)
 
     def form_of(self, view: ast.expr) -> torch.Tensor | None:
         """A tensor of the form that a view has after the steps; None where that is not known."""
@@ -97,7 +109,7 @@ class StepFolder(HostFolder):
     @override
     def _unread_views(self, before: list[ast.stmt]) -> dict[str, str]:
         """Forms of tensors are taken from examples: only what comes after the loops reads views."""
-        later = self._source.names_after.read
+        later = also_called(self._source.names_after.read, before)
         once = {name for name, count in self._num_bound.items() if count == 1 and name not in later}
         return {name: base for name, base in self._same.items() if name in once}
 
@@ -108,8 +120,9 @@ class StepFolder(HostFolder):
         return isinstance(node, ast.Call) and self._is_specialized(node)
 
     def _is_specialized(self, call: ast.Call) -> bool:
-        """Whether it is a number of an argument that keys have, as host code asks for it."""
-        if called_name(call) != "specialize" or not self._is_of_module(call.func):
+        """Whether it is a number of an argument by which calls are recognised."""
+        is_asked_for = called_name(call) == "specialize" and self._is_of_module(call.func)
+        if not (self._is_exact and is_asked_for):
             return False
         nodes = [node for item in call.args for node in ast.walk(item)]
         names = {node.id for node in nodes if isinstance(node, ast.Name)}
