@@ -77,6 +77,13 @@ def test_positions_are_before_the_end(body: str) -> None:
         spread("%n") + PLUS + compare("lt", "%p", "%e"),
         # Twice as far.
         spread("%n") + '%p = elementwise(%j, %j) {fn="add"} : i32[u]\n' + compare("lt", "%p", "%e"),
+        # Of small integers one more may be less.
+        '%byte = cast(%n) {bitcast=false} : i8[]\n' + spread("%byte", "i8")
+        + '%w1 = cast(%j) {bitcast=false} : i8[u]\n' + compare("lt", "%w1", "%e"),
+        spread("%n")
+        + '%w1 = cast(%e) {bitcast=false} : u8[u]\n%one = full() {value=1} : u8[u]\n'
+        + '%w2 = elementwise(%w1, %one) {fn="add"} : u8[u]\n'
+        + '%small = cast(%w2) {bitcast=false} : i32[u]\n' + compare("lt", "%j", "%small"),
         # Lanes of this loop that begin where the outer one does.
         spread("%hundred") + '%p = tile_index(%b) {block="u"} : i32[u]\n'
         + compare("lt", "%p", "%e"),

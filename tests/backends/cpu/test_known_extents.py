@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import tilesmith as helion
+import tilesmith.language as hl
 from tests.backends.triton.kernels import schedule
+from tests.conformance.case import randn
 from tests.schedule import programs
 from tilesmith.backends.cpu.loop_ir.statements import Grid
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
@@ -12,6 +16,7 @@ from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim
+from tilesmith.numerics.compare import check_against
 
 SIDES = {"tile_m": 64, "tile_n": 64, "tile_k": 64}
 
@@ -50,3 +55,26 @@ def test_what_a_program_computes_is_counted_within_its_axes() -> None:
     product, result = 33 * 64 * 16 // 8, 33 * 64
     assert work(33, 16) - product < 4 * result
     assert work(33, 16 * 64) > 16 * 33 * 64 * 64 // 8
+
+
+@helion.kernel(backend="cpu", static_shapes=True)
+def whole_block_beside_a_short_axis(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out, moved = torch.empty([a.size(0), 64], dtype=torch.float32), torch.empty_like(c)
+    block = hl.register_block_size(64, 64)
+    for tile_m in hl.tile(a.size(0)):
+        columns = hl.arange(block)
+        product = hl.dot(a[tile_m, :], b[:, columns])
+        for tile_n in hl.tile(c.size(1), block_size=block):
+            moved[tile_m, tile_n] = c[tile_m, tile_n] + 1
+        hl.store(out, [tile_m.index, columns], product)
+    return out, moved
+
+
+@pytest.mark.parametrize("length", [1, 33, 40, 48, 49, 64])
+def test_tiles_outside_of_the_loops_of_their_block_are_whole(length: int) -> None:
+    a, b, c = randn(70, 20), randn(20, 64), randn(70, length)
+    out, moved = whole_block_beside_a_short_axis(a, b, c)
+    check_against(out, a.double() @ b.double(), reduction_length=20)
+    assert torch.equal(moved, c + 1)

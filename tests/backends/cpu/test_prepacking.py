@@ -188,6 +188,42 @@ def test_operands_taken_whole(n: int) -> None:
 
 
 @helion.kernel(backend="cpu", static_shapes=True)
+def product_as_bf16(x, y, out):
+    for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
+        acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)
+        for tile_k in hl.tile(x.size(1)):
+            left, right = x[tile_m, tile_k].bfloat16(), y[tile_k, tile_n].bfloat16()
+            acc = hl.dot(left, right, acc=acc)
+        out[tile_m, tile_n] = acc
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (torch.bfloat16, torch.float8_e5m2),
+        (torch.float8_e4m3fn, torch.bfloat16),
+        (torch.float8_e5m2, torch.float8_e4m3fn),
+    ],
+    ids=str,
+)
+def test_operands_of_fewer_bits_are_no_pairs(left, right, is_transposed: bool) -> None:
+    x, y = randn(200, 77, dtype=left), randn(77, 200, dtype=right)
+    check_product(product_as_bf16, x, y.t().contiguous().t() if is_transposed else y)
+
+
+@pytest.mark.parametrize("k", [1, 7, 33, 64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_rows_that_no_step_takes_are_not_multiplied(k: int, dtype: torch.dtype) -> None:
+    x, y = randn(200, k, dtype=dtype), randn(k + 3, 100, dtype=dtype)
+    y[k:] = torch.nan
+    for right in (y, y.t().contiguous().t()):
+        out = torch.empty(200, 100)
+        run(product_of_any_size, x, right, out, **BLOCKS)
+        check_against(out, x.double() @ y[:k].double(), reduction_length=k)
+
+
+@helion.kernel(backend="cpu", static_shapes=True)
 def two_products(x, y, z, out):
     for tile_m, tile_n in hl.tile([x.size(0), y.size(1)]):
         acc = hl.zeros([tile_m, tile_n], dtype=torch.float32)

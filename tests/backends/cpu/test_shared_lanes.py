@@ -44,6 +44,20 @@ def moved(x, seed, first):
     return out
 
 
+@helion.kernel
+def words(x, starts):
+    """Words by counters that begin where rows say."""
+    out = torch.empty_like(x)
+    for t, u in hl.tile(x.size()):
+        start = (starts[t] * 0.5).to(torch.int32)
+        word = (u.index.to(torch.int32)[None, :] + start[:, None]) >> 2
+        for _ in hl.static_range(4):
+            word = word * 5 + 7
+            word = word ^ (word >> 3)
+        out[t, u] = word + x[t, u]
+    return out
+
+
 def numbers(*shape: int) -> torch.Tensor:
     return torch.arange(float(torch.Size(shape).numel())).view(shape)
 
@@ -89,6 +103,17 @@ def test_positions_of_ones_own(first: int) -> None:
     x = numbers(4 * W + 3)
     found = on_backend(moved, "cpu")(x, 7, first)
     assert torch.equal(found, on_backend(moved, "reference")(x, 7, first))
+
+
+def test_fractions_of_numbers_are_multiples_of_nothing() -> None:
+    x, starts = torch.zeros(9, 64, dtype=torch.int32), torch.arange(9.0)
+    config = helion.Config(block_sizes=[4, 64])
+    y = on_backend(words, "cpu").bind((x, starts)).compile_config(config)(x, starts)
+    word = (torch.arange(64) + (starts * 0.5).long()[:, None]) >> 2
+    for _ in range(4):
+        word = word * 5 + 7
+        word = word ^ (word >> 3)
+    assert torch.equal(y, word.int())
 
 
 def test_a_counter_is_computed_once_where_groups_surely_begin_with_a_lane() -> None:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith.analysis.affine import AffineIndex, add_terms, find_affine
+from tilesmith.dtypes import I32, I64
 from tilesmith.ir.function import Function
-from tilesmith.ir.operation import Operation
+from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop
-from tilesmith.ir.ops.elementwise import Elementwise
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.traversal import (
@@ -103,7 +104,7 @@ class _Proof:
     def always_holds(self, op: Elementwise) -> bool:
         """Whether a comparison of integers holds in all lanes of every iteration."""
         fn = _TURNED.get(op.fn, op.fn)
-        if fn not in _MOST:
+        if fn not in _MOST or not all(map(self._is_wide, op.args)):
             return False
         low, high = (find_affine(arg, self.defined) for arg in op.args[:: 1 if fn == op.fn else -1])
         if low is None or high is None or high.axis is not None or low.scale not in (0, 1):
@@ -115,6 +116,15 @@ class _Proof:
             for index, factor in terms.items()
             if factor == 1 and index in self.ends
         )
+
+    def _is_wide(self, value: Value) -> bool:
+        """Whether nothing was computed in small or unsigned integers, which wrap soon."""
+        op = self.defined.get(value)
+        if op is None or Trait.PURE not in op.traits:
+            return True
+        is_computed = isinstance(op, (Elementwise, Cast))
+        is_wide = not is_computed or value.tile.dtype in (I32, I64)
+        return is_wide and all(map(self._is_wide, op.operand_values()))
 
     def _is_at_most(
         self, most: int, index: Value, low: AffineIndex, terms: Mapping[Value, int], offset: int

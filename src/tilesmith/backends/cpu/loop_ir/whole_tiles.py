@@ -31,6 +31,7 @@ class PackedTensor:
         axes: the tensor's dimensions along k and along the columns.
         shared_axes: the axes of the grid whose programs have it in common.
         is_certain: whether enough programs and few enough bytes are known beforehand.
+        depth: a size that has to be the length of k, or the copy cannot be used; None if any can.
     """
 
     tensor: Tensor
@@ -38,6 +39,7 @@ class PackedTensor:
     packing: Packing
     shared_axes: tuple[int, ...]
     is_certain: bool
+    depth: Variable | None = None
 
     @property
     def extents(self) -> tuple[Extent, Extent]:

@@ -233,26 +233,43 @@ class _Finder:
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
         block = self._block(dot)
         dtypes = load.tensor.tensor.dtype, dot.result.tile.dtype.computed
-        group = self._steps_at_once(dot)
+        group = self._steps_at_once(dot, load)
         sizes = block.columns, block.columns, block.lanes
         packing = Packing(*dtypes, *sizes, group, is_shifted=group == BYTES)
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
         if not all(map(self._is_whole, origins, limits, (group, packing.width))):
             return None
         shared = tuple(axis for axis, arg in enumerate(self._grid.body.args) if arg not in begins)
+        depth = self._depth_to_find(origins[0], limits[0]) if group == PAIRS else None
         is_certain = self._pays(dot, load.tensor, packing, (axes, shared))
         if is_certain is False:
             return None
         tensor, variable = self._scope.tensor(load.tensor), self._scope.variable
-        source = PackedTensor(tensor, axes, packing, shared, bool(is_certain))
+        source = PackedTensor(tensor, axes, packing, shared, bool(is_certain), depth)
         k, n = (None if begin is None else variable(begin) for begin in begins)
         return PackedOperand(source, (k, n))
 
-    def _steps_at_once(self, dot: Dot) -> int:
-        """Those of a packed element; a left operand may be held as fp32 for another's sake."""
-        group, stored = steps_at_once(dot, self._schedule.target), find_stored(dot.lhs, self._tiles)
-        is_widened = stored is not None and self._scope.tile(stored).held_as != dot.lhs.tile.dtype
-        return 1 if group == PAIRS and is_widened else group
+    def _steps_at_once(self, dot: Dot, load: Load) -> int:
+        """Those of a packed element; operands may lie in memory as narrower or wider numbers."""
+        lies_as = self._lies_as(dot.lhs), load.tensor.tensor.dtype
+        is_same = lies_as == (dot.lhs.tile.dtype, dot.rhs.tile.dtype)
+        return steps_at_once(dot, self._schedule.target) if is_same else 1
+
+    def _lies_as(self, value: Value) -> DType:
+        stored, matrix = find_stored(value, self._tiles), find_matrix(value, self._tiles)
+        if stored is None and matrix is not None:
+            return matrix.load.tensor.tensor.dtype
+        return self._scope.tile(value if stored is None else stored).held_as
+
+    def _depth_to_find(self, origin: Operation | None, limit: Extent) -> Variable | None:
+        """A size of run time that k ends at, if that may be before the tensor does.
+
+        The last of an odd number of steps has a neighbour then: a zero times that may be NaN.
+        """
+        moved = self._ranges.get(origin.begin) if isinstance(origin, TileIndex) else None
+        if moved is None or not isinstance(limit, str) or moved[1].name == limit:
+            return None
+        return self._scope.variable(moved[1])
 
     def _block(self, dot: Dot) -> RegisterBlock:
         rows, columns = map(self._scope.find_most, dot.result.tile.shape)

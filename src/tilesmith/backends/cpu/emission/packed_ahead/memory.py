@@ -96,6 +96,10 @@ def _allocate(context: Context, source: PackedTensor, counts: Sequence[Register]
     is_shared = builder.compare("sge", programs, index(LEAST_PROGRAMS))
     is_small = builder.compare("sle", size, index(MOST_BYTES))
     pays = builder.binary("and", is_shared, is_small)
+    if source.depth is not None:
+        depth = context.extent(source.extents[0])
+        is_whole = builder.compare("eq", context.index_of(source.depth), depth)
+        pays = builder.binary("and", pays, is_whole)
     return builder.if_else(pays, lambda: [_take(builder, size)], lambda: [NULL])[0]
 
 

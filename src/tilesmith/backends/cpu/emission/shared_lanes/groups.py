@@ -90,13 +90,15 @@ class _Groups:
     def _step(self, element: Element) -> Step | None:
         if isinstance(element, PositionOf):
             return self._step_of_position(element)
-        if isinstance(element, (View, Convert)) and element.dtype.is_integer:
+        # What fractions add up to is a multiple of nothing.
+        is_integer = element.dtype.is_integer
+        if is_integer and isinstance(element, (View, Convert)):
             return self._step(element.x)
-        if isinstance(element, Number):
+        if is_integer and isinstance(element, Number):
             return 0, int(element.value)
         if isinstance(element, ReadVariable):
             return 0, self.multiples.get(element.variable, 1)
-        if isinstance(element, Apply) and element.function in ("add", "mul"):
+        if is_integer and isinstance(element, Apply) and element.function in ("add", "mul"):
             lhs, rhs = map(self._step, element.operands)
             if lhs is None or rhs is None:
                 return None

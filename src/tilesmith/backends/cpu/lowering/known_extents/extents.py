@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from tilesmith.ir.function import Function
+from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, While
 from tilesmith.ir.ops.indexing import Full
-from tilesmith.ir.traversal import definitions, walk_function
+from tilesmith.ir.traversal import bound_blocks, definitions, walk_function
 from tilesmith.ir.types import Dim, Shape, Value
 from tilesmith.schedule.schedule import Schedule
 
@@ -23,7 +24,8 @@ class KnownExtents:
 
     Attributes:
         axes: for each grid and loop, how far each axis goes; None where that is not known.
-        blocks: the longest axis of each block whose axes are all known.
+        blocks: the longest axis of each block whose axes are all known, and of which there are no
+            tiles outside of its loops: those are whole.
     """
 
     schedule: Schedule
@@ -42,7 +44,7 @@ class KnownExtents:
 
         loops = [op for op in walk_function(function) if isinstance(op, (Grid, Loop))]
         axes = {op: tuple(map(length, op.begins, op.ends)) for op in loops}
-        found: dict[str, list[int | None]] = {}
+        found: dict[str, list[int | None]] = {b: [None] for b in _blocks_outside(function.body)}
         for op, lengths in axes.items():
             for block, known in zip(op.blocks, lengths):
                 found.setdefault(block, []).append(known)
@@ -73,3 +75,12 @@ class KnownExtents:
                 return _ITERATIONS
             counts.append(-(-length // self.schedule.symbols[block]))
         return max(1, prod(counts))
+
+
+def _blocks_outside(region: Region, bound: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Blocks of tiles that are in none of their loops; ``bound`` has those of loops around."""
+    for op in region.ops:
+        shapes = (value.tile.shape for value in op.results)
+        yield from (x for shape in shapes for dim in shape for x in dim.symbols if x not in bound)
+        for inner in op.regions():
+            yield from _blocks_outside(inner, bound | bound_blocks(op))
