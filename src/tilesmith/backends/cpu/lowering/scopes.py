@@ -232,8 +232,8 @@ class _Finder:
         origins = [self._origin(places[axis]) for axis in axes]
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
         block = self._block(dot)
-        dtypes = load.tensor.tensor.dtype, dot.result.tile.dtype.computed
-        group = self._steps_at_once(dot)
+        dtypes = matrix.dtype, dot.result.tile.dtype.computed
+        group = self._steps_at_once(dot, dtypes[0])
         sizes = block.columns, block.columns, block.lanes
         packing = Packing(*dtypes, *sizes, group, is_shifted=group == BYTES)
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
@@ -248,9 +248,15 @@ class _Finder:
         k, n = (None if begin is None else variable(begin) for begin in begins)
         return PackedOperand(source, (k, n))
 
-    def _steps_at_once(self, dot: Dot) -> int:
-        """Those of a packed element; a left operand may be held as fp32 for another's sake."""
+    def _steps_at_once(self, dot: Dot, source: DType) -> int:
+        """Those of a packed element: one where memory holds an operand in another type.
+
+        A left operand may be held as fp32 for another's sake.
+        """
         group, stored = steps_at_once(dot, self._schedule.target), find_stored(dot.lhs, self._tiles)
+        loaded = find_matrix(dot.lhs, self._tiles) if stored is None else None
+        if source != dot.rhs.tile.dtype or (loaded and loaded.dtype != dot.lhs.tile.dtype):
+            return 1
         is_widened = stored is not None and self._scope.tile(stored).held_as != dot.lhs.tile.dtype
         return 1 if group == PAIRS and is_widened else group
 
