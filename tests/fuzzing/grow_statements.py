@@ -51,10 +51,18 @@ FAMILIES: tuple[dict[str, pointwise.Function], ...] = (
 
 def grow_load(shop: Workshop, scope: Scope) -> Grown:
     """A load of an input, whole dimensions where no tile fits."""
-    inputs = shop.inputs
+    # Nothing is left to take a second dimension of no elements by.
+    inputs = [
+        spec
+        for spec in shop.inputs
+        if all(shop.sizes[dim] or spec.dims.count(dim) == 1 for dim in map(str, spec.dims))
+    ]
     # What was written before a barrier comes first, and is there twice.
     finished = [spec for spec in shop.finished if len({*spec.dims}) == len(spec.dims)]
-    spec = pick(shop.choices, [*finished, *inputs, *finished])
+    options = [*finished, *inputs, *finished]
+    if not options:
+        return []
+    spec = pick(shop.choices, options)
     before: Grown = []
     positions: list[Position] = []
     axes: list[str] = []
