@@ -54,7 +54,7 @@ def value(text: str, dtype: DType = F32) -> TileValue:
 def test_a_constant_is_a_number_of_its_type(
     tracer: Tracer, given: int, dtype: DType, held: float
 ) -> None:
-    """Triton refuses negative bytes, and takes what exceeds a type for one of the next type."""
+    """Triton refuses negative numbers beside bytes, and all that the other type does not hold."""
     full(given, dtype)
     (op,) = tracer.take_region(()).ops
     assert isinstance(op, Full)
