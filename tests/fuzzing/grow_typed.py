@@ -85,7 +85,7 @@ def _typed(shop: Workshop, scope: Scope, name: str) -> Grown:
         is_same = dtype in kinds and chance(shop.choices, 70)
         own = dtype if dtype is not None and is_same else pick(shop.choices, kinds)
         first = next((x for x in operands if isinstance(x, Value)), None)
-        axes = first.axes if first is not None and chance(shop.choices, 60) else None
+        axes = first.axes or None if first is not None and chance(shop.choices, 60) else None
         can_load = axes is None or all(axis in scope.tiles or axis in WHOLE for axis in axes)
         loads, value = typed_value(shop, scope, own, axes if can_load else None)
         dtype = own if kinds != BOOLS else dtype
