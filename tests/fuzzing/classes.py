@@ -84,6 +84,21 @@ def _in_turn(*kinds: type[Statement]) -> Test:
     return test
 
 
+def _goes_on_in_a_loop(program: Program) -> bool:
+    """Whether a loop over numbers stores to a place that was loaded before it."""
+    owners = {spec.name: spec.shares or spec.name for spec in program.tensors}
+    for block in (x for loop in program.loops for x in _blocks(loop.body)):
+        loaded: set[str] = set()
+        for x in block:
+            if isinstance(x, Load):
+                loaded.add(owners[x.tensor])
+            if isinstance(x, (Repeat, Until)):
+                stores = [y for y in walk(x.body) if isinstance(y, (Store, Exchange))]
+                if any(owners[y.tensor] in loaded for y in stores):
+                    return True
+    return False
+
+
 CLASSES: dict[str, tuple[float, Test]] = {
     "helper functions": (0.08, _any(lambda x: isinstance(x, HelperCall))),
     "loops that end with a tile": (
@@ -110,6 +125,7 @@ CLASSES: dict[str, tuple[float, Test]] = {
     "random numbers": (0.04, _any(lambda x: isinstance(x, Draw))),
     "exchanged values in loops": (0.08, _rotates_in_a_loop),
     "load, store, load of one place": (0.05, _in_turn(Load, Store, Load)),
+    "loops that store to what was loaded": (0.05, _goes_on_in_a_loop),
     "stores to one place in turn": (0.08, _in_turn(Store, Store)),
     "sums of narrow floats": (
         0.02,

@@ -58,6 +58,7 @@ SIMPLE: tuple[Callable[[Workshop, Scope], Grown], ...] = (
     grow_combination, grow_compute, grow_reshape, grow_compute, grow_sort, grow_compute,
     grow_atomic, grow_hostile_load, grow_ordered_store, grow_bounded_sum, grow_typed, grow_history,
     grow_comparison, grow_typed_reduction, grow_typed, grow_history, grow_comparison, grow_draw,
+    grow_reshape,
 )  # fmt: skip
 SMOOTH_STATEMENTS: tuple[Callable[[Workshop, Scope], Grown], ...] = (
     grow_compute, grow_load, grow_compute, grow_reduction, grow_compute, grow_product,
@@ -305,10 +306,20 @@ def _product_loop(shop: Workshop, scope: Scope, inner: Scope, axis: str, before:
 
 
 def _rebindings(shop: Workshop, scope: Scope, depth: int) -> Grown:
-    body = grow_block(shop, scope, depth, shop.choices.below(2))
+    body = grow_block(shop, scope, depth, shop.choices.below(3))
     for _ in range(1 + shop.choices.below(2)):
         body += grow_rebinding(shop, scope)
+    if not shop.is_smooth and chance(shop.choices, 30):
+        body += grow_history(shop, scope)
     return [*body, *(grow_rotation(shop, scope) if chance(shop.choices, 60) else [])]
+
+
+def _before_block(shop: Workshop, scope: Scope) -> Grown:
+    """Values to exchange with others in a block, and the history of a place to go on with."""
+    grown = grow_companions(shop, scope)
+    if not shop.is_smooth and chance(shop.choices, 20):
+        grown += grow_history(shop, scope)
+    return grown
 
 
 def grow_repeat(shop: Workshop, scope: Scope, depth: int) -> Grown:
@@ -322,7 +333,7 @@ def grow_repeat(shop: Workshop, scope: Scope, depth: int) -> Grown:
     if head != "hl.static_range":
         options.append(("G", "G"))
     text, count = pick(choices, options)
-    before = grow_companions(shop, scope)
+    before = _before_block(shop, scope)
     inner = scope.inner()
     inner.counts[index] = count
     body = _rebindings(shop, inner, depth)
@@ -343,7 +354,7 @@ def grow_branch(shop: Workshop, scope: Scope, depth: int) -> Grown:
         return []
     left = pick(shop.choices, scalars)
     sign, right = pick(shop.choices, ("<", "==", ">=")), pick(shop.choices, ("1", "2", "0"))
-    before = grow_companions(shop, scope)
+    before = _before_block(shop, scope)
     body = _rebindings(shop, scope.inner(), depth)
     orelse = _rebindings(shop, scope.inner(), depth) if chance(shop.choices, 50) else []
     found = [Branch(left, sign, right, tuple(body), tuple(orelse))] if body else []
@@ -355,7 +366,7 @@ def grow_while(shop: Workshop, scope: Scope, depth: int) -> Grown:
     counter = shop.value(torch.int32, ())
     limits = [s.name for s in shop.scalars if isinstance(s.value, int)]
     limit = pick(shop.choices, ("3", "1", "0", *limits))
-    before = grow_companions(shop, scope)
+    before = _before_block(shop, scope)
     body = _rebindings(shop, scope.inner(), depth)
     found = [Create(counter, "0", ""), Until(counter, limit, tuple(body))] if body else []
     return [*before, *found]
