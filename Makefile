@@ -4,7 +4,7 @@
 # make mutants      known mistakes in a copy of the compiler: does a test of `make test` notice?
 # make test-device  tests/device, on a machine with a GPU
 # make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
-# make fuzz-score   how soon random programs notice thirty known compiler bugs
+# make fuzz-score   how soon random programs notice forty known compiler bugs
 # make soak         mixed calls for an hour: flat memory, flat latency, no leaks (MINUTES=60 DEVICE=cpu)
 # make faults       processes killed at every step, disks full, clocks jumping: the table of faults
 # make check        lint, types and layers only

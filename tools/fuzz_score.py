@@ -1,4 +1,4 @@
-"""Grades the random programs: how many it takes to find each of thirty known compiler bugs.
+"""Grades the random programs: how many it takes to find each of forty known compiler bugs.
 
 ``python -m tools.fuzz_score [--limit 300] [--seed 0] [--jobs 2] [--log FILE] [names ...]``; exits
 with 1 if one is missed. With a log a run that was ended goes on where it was, on the same commit.
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.fuzzing.injections import INJECTIONS
+from tests.fuzzing.last_injections import LAST_INJECTIONS
 from tests.fuzzing.later_injections import LATER_INJECTIONS
 from tests.fuzzing.more_injections import MORE_INJECTIONS
 from tests.fuzzing.processes import grade_injections
@@ -25,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--log", default="", help="what is known, one line of JSON each")
     options = parser.parse_args(arguments)
-    names = options.names or [*INJECTIONS, *MORE_INJECTIONS, *LATER_INJECTIONS]
+    names = options.names or [*INJECTIONS, *MORE_INJECTIONS, *LATER_INJECTIONS, *LAST_INJECTIONS]
     caught = 0
     print(f"{'bug':18} {'programs':>8}  noticed by")
     log = str(Path(options.log).resolve()) if options.log else ""

@@ -18,6 +18,11 @@ def expect_device_memory() -> None:
     _flushed[0] = torch.finfo(torch.float32).smallest_normal
 
 
+def lost_in_memory(dtype: torch.dtype) -> float:
+    """What one addition there may lose."""
+    return _flushed[0] if dtype == torch.float32 else 0.0
+
+
 def updated(tensor: Tracked, places: tuple[torch.Tensor, ...], given: Tracked, kind: str) -> None:
     """Change ``tensor`` in place; ``places`` has one index tensor for each dimension."""
     strides = torch.empty(tensor.value.shape, device="meta").stride()
@@ -64,8 +69,7 @@ def _bound_of_sums(old: Tracked, where: torch.Tensor, given: Tracked) -> torch.T
         0, where, given.value.abs() + given.error.nan_to_num(posinf=0.0)
     )
     bound = error + (count + 1) * unit * size
-    if old.dtype == torch.float32:
-        bound = bound + (count + 1) * _flushed[0]
+    bound = bound + (count + 1) * lost_in_memory(old.dtype)
     bound = torch.where(size < torch.finfo(old.dtype).max, bound, math.inf)
     is_exact = (size < exact_below(old, given, unit=unit)) | (count == 0)
     return torch.where(is_exact, error, bound)

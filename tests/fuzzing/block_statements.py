@@ -27,12 +27,14 @@ class TileLoop:
     end: str
     body: tuple[Statement, ...]
     block_size: int | None = None
+    is_reversed: bool = False
 
     def lines(self) -> list[str]:
         begin = f"{self.begin}, " if self.begin != "0" else ""
         block = f", block_size={self.block_size}" if self.block_size else ""
-        head = f"for {self.axis} in hl.tile({begin}{self.end}{block}):"
-        return [head, *indented(self.body)]
+        tiles = f"hl.tile({begin}{self.end}{block})"
+        tiles = f"reversed({tiles})" if self.is_reversed else tiles
+        return [f"for {self.axis} in {tiles}:", *indented(self.body)]
 
     def evaluate(self, meaning: Meaning) -> None:
         begin, end = bound_of(self.begin, meaning), bound_of(self.end, meaning)

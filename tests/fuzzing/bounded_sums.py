@@ -69,11 +69,7 @@ class BoundedSum:
 
 def grow_bounded_sum(shop: Workshop, scope: Scope) -> Grown:
     """A loop whose end depends on a tile or on data, with a mask for each lane."""
-    inputs = [
-        spec
-        for spec in shop.tensors
-        if spec.is_data and len(spec.dims) == 1 and spec.dtype not in BOOLS
-    ]
+    inputs = [spec for spec in shop.inputs if len(spec.dims) == 1 and spec.dtype not in BOOLS]
     tiles = [tile for tile in scope.tiles if shop.sizes[scope.tiles[tile]]]
     if not inputs or not tiles:
         return []

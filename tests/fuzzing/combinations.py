@@ -17,7 +17,11 @@ from tests.fuzzing.pointwise import BOOLS, INTEGERS, NUMBERS
 from tests.fuzzing.program import Meaning, Value
 from tests.fuzzing.statements import meaning_of
 from tests.fuzzing.tracked import Tracked, is_quantised, known, rounded
-from tilesmith.numerics.tolerance import unit_roundoff
+from tilesmith.numerics.tolerance import (
+    accumulation_dtype,
+    smallest_spacing,
+    unit_roundoff,
+)
 
 Kinds = tuple[torch.dtype, ...]
 ROUNDINGS = 4
@@ -191,7 +195,7 @@ def _bounds(sizes: str, xs: list[Tracked], dim: int) -> list[torch.Tensor]:
     most = _running(sizes, [_size(x, error, 1.0) for x, error in zip(xs, errors)], dim)
     floats = [x for x in xs if x.dtype.is_floating_point]
     is_whole = is_quantised(1.0, *floats)
-    small = sum((_small(x, dim) for x in floats), torch.zeros([]))
+    small = sum((_small(x, dim) for x in floats), _vanishing(floats, dim))
     return [
         _bound(x, [*parts, small], ROUNDINGS * (x.value.size(dim) + 2), is_whole=is_whole)
         for x, *parts in zip(xs, plain, large, most)
@@ -202,6 +206,16 @@ def _small(x: Tracked, dim: int) -> torch.Tensor:
     """Where numbers have come whose products vanish in some order."""
     least = torch.finfo(x.dtype).smallest_normal ** 0.5
     return ((x.value != 0) & (x.value.abs() < least)).double().cumsum(dim)
+
+
+def _vanishing(xs: list[Tracked], dim: int) -> torch.Tensor:
+    """Where factors have come of which some are subnormal together; those of zero lose nothing."""
+    least = torch.ones([], dtype=torch.float64)
+    for x in xs:
+        size = torch.where(x.value == 0, 1.0, x.value.abs().clamp(max=1))
+        least = least * size.cumprod(dim)
+    limit = max((torch.finfo(x.dtype).smallest_normal for x in xs), default=0.0)
+    return (least < limit).double()
 
 
 def _size(x: Tracked, error: torch.Tensor | float = 0.0, least: float = 0.0) -> torch.Tensor:
@@ -216,7 +230,8 @@ def _bound(
         return torch.zeros(plain.shape)
     unit = unit_roundoff(x.dtype)
     bound = large - plain + math.expm1(roundings * unit) * large
-    lost = roundings * torch.finfo(x.dtype).smallest_normal * most
+    least = smallest_spacing(x.dtype) + torch.finfo(accumulation_dtype(x.dtype)).smallest_normal
+    lost = roundings * least * most
     bound = bound + torch.where(small > 0, lost, 0.0)
     bound = torch.where((most < 1 / unit) & is_whole, 0.0, bound)
     return torch.where(most < torch.finfo(x.dtype).max * 0.99, bound, math.inf)

@@ -17,6 +17,8 @@ from tests.fuzzing.block_statements import Branch, Repeat, TileLoop, Until
 from tests.fuzzing.program import Program, Statement, Value
 
 KINDS = ("op x type", "op x mask", "op x nest", "op x structure", "type x mask", "mask x nest")
+MOVED = ("gather", "shifted", "turned", "halved", "wrapped")
+"""Positions that are not next to each other as the elements of a tile are."""
 Pair = tuple[str, str, str]
 """A kind of ``KINDS`` and two features."""
 
@@ -67,7 +69,7 @@ def _types(statement: Any) -> set[str]:
 def _mask(statement: Any) -> str:
     """How lanes are left out, and how places are found."""
     positions = {p.kind for p in getattr(statement, "positions", ())}
-    parts = [kind for kind in ("gather", "shifted", "turned") if kind in positions]
+    parts = [kind for kind in MOVED if kind in positions]
     parts += ["mask"] if getattr(statement, "mask", None) is not None else []
     if parts:
         return "+".join(parts)
@@ -85,6 +87,7 @@ def _structure(program: Program) -> list[str]:
     parts += ["barrier"] if any(loop.is_after_barrier for loop in program.loops) else []
     parts += ["fixed block"] if any(loop.block_size for loop in program.loops) else []
     parts += ["bounds"] if any(b or e for loop in program.loops for *_, b, e in loop.axes) else []
+    parts += ["in place"] if any(x.is_output and x.is_data for x in program.tensors) else []
     parts += ["shared memory"] if any(spec.shares for spec in program.tensors) else []
     parts += [f"{loop.kind} {len(loop.axes)}" for loop in program.loops]
     return parts + sorted({f"layout {spec.layout}" for spec in program.arguments})

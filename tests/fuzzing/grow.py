@@ -13,15 +13,17 @@ import torch
 from tests.fuzzing.block_statements import Branch, Repeat, TileLoop, Until
 from tests.fuzzing.bounded_sums import grow_bounded_sum
 from tests.fuzzing.choices import Choices, chance, pick
+from tests.fuzzing.draws import grow_draw
 from tests.fuzzing.grow_combinations import grow_combination
+from tests.fuzzing.grow_histories import grow_history, open_history, reopen
 from tests.fuzzing.grow_memory import grow_atomic, grow_hostile_load, grow_ordered_store
+from tests.fuzzing.grow_products import grow_matrices, grow_product
 from tests.fuzzing.grow_rearrangements import grow_reshape, grow_sort
+from tests.fuzzing.grow_rotations import grow_companions, grow_rotation
 from tests.fuzzing.grow_statements import (
     grow_compute,
     grow_index,
     grow_load,
-    grow_matrices,
-    grow_product,
     grow_rebinding,
     grow_reduction,
     grow_reload,
@@ -29,6 +31,7 @@ from tests.fuzzing.grow_statements import (
     grow_shifted_load,
     grow_store,
 )
+from tests.fuzzing.grow_typed import grow_comparison, grow_typed, grow_typed_reduction
 from tests.fuzzing.pointwise import BOOLS, EIGHT_BITS
 from tests.fuzzing.program import (
     Grown,
@@ -53,7 +56,9 @@ SIMPLE: tuple[Callable[[Workshop, Scope], Grown], ...] = (
     grow_compute, grow_reduction, grow_compute, grow_load, grow_compute, grow_reduction, grow_store,
     grow_index, grow_reload, grow_scan, grow_product, grow_atomic, grow_shifted_load,
     grow_combination, grow_compute, grow_reshape, grow_compute, grow_sort, grow_compute,
-    grow_atomic, grow_hostile_load, grow_ordered_store, grow_bounded_sum,
+    grow_atomic, grow_hostile_load, grow_ordered_store, grow_bounded_sum, grow_typed, grow_history,
+    grow_comparison, grow_typed_reduction, grow_typed, grow_history, grow_comparison, grow_draw,
+    grow_reshape,
 )  # fmt: skip
 SMOOTH_STATEMENTS: tuple[Callable[[Workshop, Scope], Grown], ...] = (
     grow_compute, grow_load, grow_compute, grow_reduction, grow_compute, grow_product,
@@ -104,7 +109,8 @@ def grow_program(choices: Choices, *, is_smooth: bool = False) -> Program:
 
 def _is_readable(spec: TensorSpec) -> bool:
     """Whether a later loop may load what an earlier one has written."""
-    return spec.is_output and spec.dims != () and all(isinstance(dim, str) for dim in spec.dims)
+    is_written = spec.is_output or spec.name.startswith("same")
+    return is_written and spec.dims != () and all(isinstance(dim, str) for dim in spec.dims)
 
 
 def _outer(shop: Workshop) -> Outer:
@@ -123,6 +129,10 @@ def _outer(shop: Workshop) -> Outer:
         (scope.tiles if kind == "tile" else scope.counts)[axis] = size
     scope.own = scope.programs = tuple(axis for axis, *_ in axes)
     fixed = pick(choices, (None, None, None, None, 16, 4)) if kind == "tile" else None
+    if not shop.is_smooth and chance(choices, 25):
+        open_history(shop, scope)
+    if chance(choices, 50):
+        reopen(shop, scope)
     body = [*grow_load(shop, scope), *grow_block(shop, scope, 0, 1 + choices.below(10))]
     if not scope.values:
         value = scope.add(shop.value(torch.int32, ()))
@@ -171,7 +181,7 @@ def grow_tile_loop(shop: Workshop, scope: Scope, depth: int) -> Grown:
     inner.tiles[axis] = size
     inner.own = (*scope.own, axis)
     inner.rebindable = []
-    if chance(shop.choices, 15):
+    if chance(shop.choices, 30):
         begin, end = _same_tile(shop, inner, axis, begin, end)
     # What is added up over one tile again depends on its size.
     is_whole = not begin.endswith(".begin")
@@ -187,12 +197,13 @@ def grow_tile_loop(shop: Workshop, scope: Scope, depth: int) -> Grown:
     if not body:
         return []
     block_size = pick(shop.choices, (None, None, None, None, None, 8, 16))
-    return [*before, TileLoop(axis, begin, end, tuple(body), block_size)]
+    is_reversed = chance(shop.choices, 10)
+    return [*before, TileLoop(axis, begin, end, tuple(body), block_size, is_reversed)]
 
 
 def _loop_bounds(shop: Workshop, scope: Scope, size: str, before: Grown) -> tuple[str, str]:
     """A size, or numbers that tensors hold for each index of a grid (or for all programs)."""
-    if not shop.sizes[size] or not chance(shop.choices, 20):
+    if not shop.sizes[size] or not chance(shop.choices, 30):
         begin, left = _bounds(shop, size)
         return str(begin), end_text(size, left)
     bounds: list[str] = []
@@ -229,7 +240,7 @@ def _accumulate(shop: Workshop, scope: Scope, inner: Scope, axis: str, before: G
         if _is_of_loop(inner, own, axis)
     ]
     grown: Grown = []
-    for _ in range(1 + shop.choices.below(2)):
+    for _ in range(1 + shop.choices.below(3)):
         if not options:
             break
         value, dim = pick(shop.choices, options)
@@ -295,10 +306,20 @@ def _product_loop(shop: Workshop, scope: Scope, inner: Scope, axis: str, before:
 
 
 def _rebindings(shop: Workshop, scope: Scope, depth: int) -> Grown:
-    body = grow_block(shop, scope, depth, shop.choices.below(2))
+    body = grow_block(shop, scope, depth, shop.choices.below(3))
     for _ in range(1 + shop.choices.below(2)):
         body += grow_rebinding(shop, scope)
-    return body
+    if not shop.is_smooth and chance(shop.choices, 30):
+        body += grow_history(shop, scope)
+    return [*body, *(grow_rotation(shop, scope) if chance(shop.choices, 60) else [])]
+
+
+def _before_block(shop: Workshop, scope: Scope) -> Grown:
+    """Values to exchange with others in a block, and the history of a place to go on with."""
+    grown = grow_companions(shop, scope)
+    if not shop.is_smooth and chance(shop.choices, 20):
+        grown += grow_history(shop, scope)
+    return grown
 
 
 def grow_repeat(shop: Workshop, scope: Scope, depth: int) -> Grown:
@@ -312,10 +333,11 @@ def grow_repeat(shop: Workshop, scope: Scope, depth: int) -> Grown:
     if head != "hl.static_range":
         options.append(("G", "G"))
     text, count = pick(choices, options)
+    before = _before_block(shop, scope)
     inner = scope.inner()
     inner.counts[index] = count
     body = _rebindings(shop, inner, depth)
-    return [Repeat(index, head, text, tuple(body))] if body else []
+    return [*before, Repeat(index, head, text, tuple(body))] if body else before
 
 
 def _scalar(shop: Workshop, name: str) -> int:
@@ -332,9 +354,11 @@ def grow_branch(shop: Workshop, scope: Scope, depth: int) -> Grown:
         return []
     left = pick(shop.choices, scalars)
     sign, right = pick(shop.choices, ("<", "==", ">=")), pick(shop.choices, ("1", "2", "0"))
+    before = _before_block(shop, scope)
     body = _rebindings(shop, scope.inner(), depth)
     orelse = _rebindings(shop, scope.inner(), depth) if chance(shop.choices, 50) else []
-    return [Branch(left, sign, right, tuple(body), tuple(orelse))] if body else []
+    found = [Branch(left, sign, right, tuple(body), tuple(orelse))] if body else []
+    return [*before, *found]
 
 
 def grow_while(shop: Workshop, scope: Scope, depth: int) -> Grown:
@@ -342,5 +366,7 @@ def grow_while(shop: Workshop, scope: Scope, depth: int) -> Grown:
     counter = shop.value(torch.int32, ())
     limits = [s.name for s in shop.scalars if isinstance(s.value, int)]
     limit = pick(shop.choices, ("3", "1", "0", *limits))
+    before = _before_block(shop, scope)
     body = _rebindings(shop, scope.inner(), depth)
-    return [Create(counter, "0", ""), Until(counter, limit, tuple(body))] if body else []
+    found = [Create(counter, "0", ""), Until(counter, limit, tuple(body))] if body else []
+    return [*before, *found]

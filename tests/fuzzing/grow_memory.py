@@ -6,11 +6,14 @@ import torch
 
 from tests.fuzzing.choices import chance, pick
 from tests.fuzzing.grow_statements import dim_of, gather, loaded, own_position
+from tests.fuzzing.grow_typed import typed_value
 from tests.fuzzing.program import Grown, Value
 from tests.fuzzing.scope import Scope, Workshop
 from tests.fuzzing.statements import Compute, Load, Position, Reduce, Store
 
 ATOMIC_TYPES = (torch.int32, torch.int64, torch.float32, torch.float64)
+SCATTERED = (torch.int32, torch.float32, torch.int64, torch.int32)
+"""Mostly integers, which have more kinds of updates."""
 ATOMICS = ("add", "max", "min", "and", "or", "xor")
 
 
@@ -21,17 +24,22 @@ def grow_atomic(shop: Workshop, scope: Scope) -> Grown:
     whole = [v for v in scope.values if v.dtype in ATOMIC_TYPES]
     whole = [v for v in whole if scope.merged.keys().isdisjoint(v.axes)]
     fitting = [v for v in whole if set(tiles) <= set(v.axes)]
-    if not fitting or not tiles:
+    if not tiles:
         return []
-    value = pick(shop.choices, fitting)
+    loads: Grown = []
+    if fitting:
+        value = pick(shop.choices, fitting)
+    else:
+        loads, value = typed_value(shop, scope, pick(shop.choices, SCATTERED), tuple(tiles))
     dim = next(n for n, axis in enumerate(value.axes) if axis in tiles)
-    if value.dtype.is_floating_point or chance(shop.choices, 50):
-        return _scatter(shop, scope, value, value.axes[dim])
+    if value.dtype.is_floating_point or chance(shop.choices, 75):
+        return [*loads, *_scatter(shop, scope, value, value.axes[dim])]
     rest = value.axes[:dim] + value.axes[dim + 1 :]
     part = shop.value(torch.int64, rest)
     spec = shop.new_output(tuple(dim_of(scope, axis) for axis in rest), torch.int64)
     positions = tuple(own_position(scope, axis) for axis in rest)
     return [
+        *loads,
         Reduce(part, "sum", value, dim),
         Store(spec.name, positions, part, rest, atomic="add"),
     ]
@@ -53,8 +61,8 @@ def grow_hostile_load(shop: Workshop, scope: Scope) -> Grown:
     """A gather by indices of which many are out of range, with a mask that leaves them out."""
     inputs = [
         spec
-        for spec in shop.tensors
-        if spec.is_data and all(isinstance(dim, str) and shop.sizes[dim] for dim in spec.dims)
+        for spec in shop.inputs
+        if all(isinstance(dim, str) and shop.sizes[dim] for dim in spec.dims)
     ]
     tiles = list(scope.tiles)
     if not inputs or not tiles:

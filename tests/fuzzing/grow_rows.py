@@ -25,12 +25,12 @@ ROWS = (16, 1, 17, 33, 64, 100)
 COLUMNS = (64, 128, 100, 192, 256, 300)
 STEPS = (32, 16, 40, 100, 128)
 LONG_STEPS = (1024, 1100, 2048)
-NARROW = (torch.int8, torch.float8_e4m3fn, torch.uint8, torch.int16)
+NARROW = (torch.int8, torch.float8_e4m3fn, torch.uint8, torch.int16, torch.float8_e5m2)
 
 
 def grow_rows(choices: Choices) -> Program:
     """A program of static sizes; which kind is the first decision."""
-    grow = pick(choices, (_product_rows, _loaded_rows, _product_rows, _long_product))
+    grow = pick(choices, (_product_rows, _loaded_rows, _tiled_product, _long_product))
     return grow(choices)
 
 
@@ -112,13 +112,15 @@ def _loaded_rows(choices: Choices) -> Program:
 
 
 def _factors(shop: Workshop, dtype: torch.dtype, axes: tuple[str, str, str], scope: Scope) -> Grown:
-    """Both operands' loads; the right one may be converted from a narrow type."""
+    """Both operands' loads; the right one may be converted from a narrow type, or both."""
     choices = shop.choices
     row, inner, column = axes
-    is_narrow = chance(choices, 30)
+    narrow = pick(
+        choices, ((False, False), (False, True), (False, False), (True, chance(choices, 50)))
+    )
     grown: Grown = []
-    for pair, kept in (((row, inner), dtype), ((inner, column), None)):
-        own = kept or (pick(choices, NARROW) if is_narrow else dtype)
+    for pair, is_narrow in zip(((row, inner), (inner, column)), narrow):
+        own = pick(choices, NARROW) if is_narrow else dtype
         spec = shop.new_input(tuple(scope.tiles.get(axis, axis) for axis in pair), own)
         value = shop.value(own, pair)
         positions = (
@@ -138,7 +140,7 @@ def _product(shop: Workshop, scope: Scope, row: str, column: str) -> tuple[Value
     inner.tiles[step] = "K"
     loads = _factors(shop, dtype, (row, step, column), inner)
     results = [x.result for x in loads if isinstance(x, (Load, Compute))]
-    left, right = results[0], results[-1]
+    left, right = (x for x in results if x.dtype == dtype)
     total = scope.add(shop.value(torch.float32, (row, column)))
     shape = ", ".join(axis if axis in scope.tiles else str(shop.sizes[axis]) for axis in total.axes)
     form = pick(choices, ("addmm", "acc", "plus"))
@@ -158,6 +160,14 @@ def _long_product(choices: Choices) -> Program:
     """A long product with few tiles."""
     shop = _shop(choices, pick(choices, (*FEW, 16)), pick(choices, (*FEW, 16)), 1)
     shop.sizes["K"] = pick(choices, LONG_STEPS)
+    scope, axes = _scope(shop, "M", "N")
+    _, body = _product(shop, scope, *axes)
+    return _finished(shop, scope, axes, [*body, *_between(shop, scope, 2)])
+
+
+def _tiled_product(choices: Choices) -> Program:
+    """A product in tiles, as many matrices have."""
+    shop = _shop(choices, pick(choices, ROWS), pick(choices, COLUMNS), pick(choices, STEPS))
     scope, axes = _scope(shop, "M", "N")
     _, body = _product(shop, scope, *axes)
     return _finished(shop, scope, axes, [*body, *_between(shop, scope, 2)])

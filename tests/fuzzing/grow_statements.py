@@ -9,6 +9,7 @@ import torch
 from tests.fuzzing import pointwise
 from tests.fuzzing.choices import chance, pick
 from tests.fuzzing.grow_rearrangements import unmerged
+from tests.fuzzing.helper_calls import FORMS, HelperCall
 from tests.fuzzing.pointwise import (
     BOOLS,
     EIGHT_BITS,
@@ -22,11 +23,9 @@ from tests.fuzzing.scope import OUTPUT_TYPES, Scope, Stored, Workshop
 from tests.fuzzing.statements import (
     Compute,
     Create,
-    HelperCall,
     Load,
     Operand,
     Position,
-    Product,
     Reduce,
     Scan,
     Store,
@@ -48,17 +47,22 @@ FAMILIES: tuple[dict[str, pointwise.Function], ...] = (
     pointwise.DIVISIONS,
     pointwise.ROUNDINGS,
 )
-PRODUCT_TYPES = (
-    torch.float32, torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn,
-)  # fmt: skip
 
 
 def grow_load(shop: Workshop, scope: Scope) -> Grown:
     """A load of an input, whole dimensions where no tile fits."""
-    inputs = [spec for spec in shop.tensors if spec.is_data]
+    # Nothing is left to take a second dimension of no elements by.
+    inputs = [
+        spec
+        for spec in shop.inputs
+        if all(shop.sizes[dim] or spec.dims.count(dim) == 1 for dim in map(str, spec.dims))
+    ]
     # What was written before a barrier comes first, and is there twice.
     finished = [spec for spec in shop.finished if len({*spec.dims}) == len(spec.dims)]
-    spec = pick(shop.choices, [*finished, *inputs, *finished])
+    options = [*finished, *inputs, *finished]
+    if not options:
+        return []
+    spec = pick(shop.choices, options)
     before: Grown = []
     positions: list[Position] = []
     axes: list[str] = []
@@ -80,7 +84,7 @@ def _position(
     for tile, size in scope.tiles.items():
         if tile not in used and size == dim:
             options += [(Position("tile", tile), tile)] * 4
-            options.append((Position("turned", tile, size=dim), tile))
+            options += [(Position(kind, tile, size=dim), tile) for kind in ("turned", "halved")]
     options += [
         (Position("number", name), "") for name, size in scope.counts.items() if size == dim
     ]
@@ -91,6 +95,8 @@ def _position(
         free = [tile for tile in scope.tiles if tile not in used]
         if free and chance(shop.choices, 15):
             return gather(shop, free[0], scope.tiles[free[0]], dim, before)
+        if free and chance(shop.choices, 15):
+            options += [(Position("wrapped", tile, size=dim), tile) for tile in free]
     return pick(shop.choices, options)
 
 
@@ -113,9 +119,9 @@ def grow_shifted_load(shop: Workshop, scope: Scope) -> Grown:
     """Elements next to those of a tile, with a mask where there are none."""
     options = [
         (spec, tile)
-        for spec in shop.tensors
+        for spec in shop.inputs
         for tile, size in scope.tiles.items()
-        if spec.is_data and spec.dims == (size,) and shop.sizes[size]
+        if spec.dims == (size,) and shop.sizes[size]
     ]
     if not options:
         return []
@@ -163,8 +169,8 @@ def grow_compute(shop: Workshop, scope: Scope) -> Grown:
         return []
     function, operands, axes, dtype = found
     result = scope.add(shop.value(dtype, axes))
-    if chance(shop.choices, 8):
-        form = pick(shop.choices, ("plain", "keyword", "default"))
+    if chance(shop.choices, 14):
+        form = pick(shop.choices, FORMS)
         return [HelperCall(result, function, operands, dtype, shop.name("helper"), form)]
     return [Compute(result, function, operands, dtype)]
 
@@ -195,6 +201,13 @@ def _function(shop: Workshop, scope: Scope, first: Value | None) -> FoundFunctio
         if operand is None:
             return None
         operands.append(operand)
+    return _typed(shop, scope, name, operands)
+
+
+def _typed(
+    shop: Workshop, scope: Scope, name: str, operands: list[Operand]
+) -> FoundFunction | None:
+    """The axes and the type of the result, if there is one."""
     axes = common_axes(shop, scope, [x for x in operands if isinstance(x, Value)])
     if axes is None:
         return None
@@ -202,6 +215,15 @@ def _function(shop: Workshop, scope: Scope, first: Value | None) -> FoundFunctio
     if dtype is None or (dtype.is_floating_point and not has_rule(FUNCTIONS[name])):
         return None
     return name, tuple(operands), axes, dtype
+
+
+def made(shop: Workshop, scope: Scope, name: str, operands: list[Operand]) -> Grown:
+    """A new value by a function, if it takes these operands."""
+    found = _typed(shop, scope, name, operands)
+    if found is None:
+        return []
+    _, _, axes, dtype = found
+    return [Compute(scope.add(shop.value(dtype, axes)), name, tuple(operands), dtype)]
 
 
 def common_axes(shop: Workshop, scope: Scope, values: list[Value]) -> tuple[str, ...] | None:
@@ -242,9 +264,11 @@ def _operand(
 def grow_reduction(shop: Workshop, scope: Scope) -> Grown:
     """One whole dimension reduced."""
     found = _whole_axis(shop, scope)
-    if found is None:
-        return []
-    value, dim = found
+    return [] if found is None else reduction_of(shop, scope, *found)
+
+
+def reduction_of(shop: Workshop, scope: Scope, value: Value, dim: int) -> Grown:
+    """A reduction of a value along one whole dimension."""
     kinds = ["sum"]
     kinds += ["any", "all"] if value.dtype in INTEGERS + BOOLS else ["mean", "prod"]
     if shop.sizes[value.axes[dim]] and value.dtype not in BOOLS:
@@ -258,9 +282,11 @@ def grow_reduction(shop: Workshop, scope: Scope) -> Grown:
 def grow_scan(shop: Workshop, scope: Scope) -> Grown:
     """Running sums or products along a whole dimension."""
     found = _whole_axis(shop, scope)
-    if found is None or found[0].dtype in BOOLS:
-        return []
-    value, dim = found
+    return [] if found is None or found[0].dtype in BOOLS else scan_of(shop, scope, *found)
+
+
+def scan_of(shop: Workshop, scope: Scope, value: Value, dim: int) -> Grown:
+    """A scan of a value along one whole dimension."""
     kind = pick(shop.choices, ("cumsum", "cumprod"))
     if chance(shop.choices, 50):
         result = scope.add(shop.value(value.dtype, value.axes))
@@ -272,46 +298,6 @@ def grow_scan(shop: Workshop, scope: Scope) -> Grown:
 def _whole_axis(shop: Workshop, scope: Scope) -> tuple[Value, int] | None:
     options = scope.whole_axes()
     return pick(shop.choices, options) if options else None
-
-
-def grow_product(shop: Workshop, scope: Scope) -> Grown:
-    """Two loads and their product over a whole dimension."""
-    loads = grow_matrices(shop, scope, pick(shop.choices, list(shop.sizes)))
-    if not loads:
-        return []
-    left, right = (load.result for load in loads)
-    form = "dot" if left.dtype in EIGHT_BITS else pick(shop.choices, ("dot", "mm"))
-    dtype = torch.float32 if form == "dot" else left.dtype
-    if left.dtype == torch.int8:
-        form, dtype = "dot", torch.int32
-    result = scope.add(shop.value(dtype, (left.axes[0], right.axes[1])))
-    return [*loads, Product(result, form, left, right, is_added=False)]
-
-
-def grow_matrices(shop: Workshop, scope: Scope, inner: str) -> list[Load]:
-    """Loads of two matrices whose product is over the axis ``inner``."""
-    inner_size = scope.tiles.get(inner, inner)
-    ends = [axis for axis in (*scope.tiles, *shop.sizes) if axis != inner]
-    row = pick(shop.choices, ends)
-    others = [axis for axis in ends if axis != row]
-    if not others or not shop.sizes[inner_size]:
-        return []
-    column = pick(shop.choices, others)
-    dtype = torch.float32 if shop.is_smooth else pick(shop.choices, PRODUCT_TYPES)
-    loads: list[Load] = []
-    for axes in ((row, inner), (inner, column)):
-        if shop.elements(scope, axes) > MAX_ELEMENTS:
-            return []
-        dims = tuple(scope.tiles.get(axis, axis) for axis in axes)
-        spec = shop.new_input(dims, dtype)
-        positions = tuple(
-            Position("tile", axis) if axis in scope.tiles else Position("full") for axis in axes
-        )
-        value = shop.value(dtype, axes)
-        loads.append(Load(value, spec.name, positions))
-        if dtype not in EIGHT_BITS:
-            scope.add(value)
-    return loads
 
 
 def grow_store(shop: Workshop, scope: Scope, value: Value | None = None) -> Grown:

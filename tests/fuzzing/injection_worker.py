@@ -23,6 +23,7 @@ from tests.fuzzing.execution import Failure, first_failure
 from tests.fuzzing.grades import CHECKPOINT, Grades
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.injections import INJECTIONS
+from tests.fuzzing.last_injections import LAST_INJECTIONS
 from tests.fuzzing.later_injections import LATER_INJECTIONS
 from tests.fuzzing.more_injections import MORE_INJECTIONS
 from tests.fuzzing.program import UndecidedError
@@ -30,7 +31,7 @@ from tests.fuzzing.variants import family
 
 MEMBERS = 3
 """Shapes of each program beside its own."""
-KNOWN = {**INJECTIONS, **MORE_INJECTIONS, **LATER_INJECTIONS}
+KNOWN = {**INJECTIONS, **MORE_INJECTIONS, **LATER_INJECTIONS, **LAST_INJECTIONS}
 
 
 def run(number: int, seed: str, mode: str) -> Failure | None:

@@ -20,6 +20,8 @@ WILD = (-1, -7, 2**31 - 1, -(2**31), 1 << 20, 70)
 LOWEST, HIGHEST = -4, 4
 WIDE = 2**31 + 7
 """A factor that takes integers beyond 32 bits."""
+WIDEST = 2**20
+"""Where all that a type holds would be too much."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def _contents(spec: TensorSpec, sizes: Mapping[str, int], seed: str) -> torch.Te
         return torch.randint(0, 2, shape, generator=generator).to(torch.bool)
     if spec.dtype == torch.int64 and spec.content == "numbers":
         return torch.randint(LOWEST, HIGHEST + 1, shape, generator=generator) * WIDE
+    if spec.content == "wide":
+        return _wide(spec.dtype, shape, generator)
     if spec.content == "low":
         low = 1 if spec.dtype == torch.uint8 else 2 * LOWEST
         return torch.randint(low, max(low + 1, 0), shape, generator=generator).to(spec.dtype)
@@ -103,6 +107,16 @@ def _contents(spec: TensorSpec, sizes: Mapping[str, int], seed: str) -> torch.Te
         low = 0 if spec.dtype == torch.uint8 else LOWEST
         return torch.randint(low, HIGHEST + 1, shape, generator=generator).to(spec.dtype)
     return (2 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(spec.dtype)
+
+
+def _wide(dtype: torch.dtype, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    if dtype.is_floating_point:
+        powers = torch.randint(-6, 7, shape, generator=generator)
+        whole = torch.randint(LOWEST, HIGHEST + 1, shape, generator=generator)
+        return torch.ldexp(whole.double(), powers).to(dtype)
+    limits = torch.iinfo(dtype)
+    low, high = max(limits.min, -WIDEST), min(limits.max, WIDEST)
+    return torch.randint(low, high + 1, shape, generator=generator).to(dtype)
 
 
 def hash_of(text: str) -> int:

@@ -99,7 +99,8 @@ def _compare(function: Function, operands: Sequence[Tracked | int | float]) -> T
     )
     found = evaluate_text(function.text, [left.value, right.value])
     error = left.error + right.error
-    unsure = (error > 0) & ((left.value.double() - right.value.double()).abs() <= error)
+    # The difference of two infinities is NaN.
+    unsure = (error > 0) & ~((left.value.double() - right.value.double()).abs() > error)
     return known(found, unsure.double())
 
 

@@ -103,9 +103,9 @@ class TensorSpec:
     Attributes:
         dims: for each dimension the name of its size, or the size.
         layout: how it lies in memory (see ``layouts``).
-        content: "integers", "numbers", "low" (negative integers), "fill" (all ``limit``), "index"
-            (below ``limit``), "hostile" (indices, half of them out of range) or "order" (each
-            index once).
+        content: "integers", "numbers", "low" (negative integers), "wide" (all that bytes hold, and
+            numbers of many sizes), "fill" (all ``limit``), "index" (below ``limit``), "hostile"
+            (indices, half of them out of range) or "order" (each index once).
         limit: a number, or the text of one made of a size.
         is_allocated: whether host code makes and returns it.
         shares: the name of the tensor whose memory this is, if it has none of its own.
@@ -126,7 +126,7 @@ class TensorSpec:
     @property
     def is_data(self) -> bool:
         """Whether it holds numbers to compute with."""
-        return self.content in ("integers", "numbers", "low")
+        return self.content in ("integers", "numbers", "low", "wide")
 
     def shape(self, sizes: Mapping[str, int]) -> list[int]:
         """Sizes of the dimensions."""

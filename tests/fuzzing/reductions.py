@@ -126,6 +126,14 @@ def expect_matrix_units() -> None:
     _coarse[0] = 2.0**-13
 
 
+def _lost_by_pairs(left: Tracked, right: Tracked) -> torch.Tensor:
+    """What CPUs lose that multiply bf16 in pairs: subnormal factors and sums count as zero."""
+    least, sizes = torch.finfo(torch.float32).smallest_normal, (left.value.abs(), right.value.abs())
+    small = [torch.where(x < least, x, 0.0) for x in sizes]
+    factors = small[0] @ sizes[1] + sizes[0] @ small[1]
+    return factors.nan_to_num(0.0, 0.0, 0.0) + (left.value.size(1) + 2) * least
+
+
 def added_product(
     left: Tracked, right: Tracked, dtype: torch.dtype, start: Tracked | None
 ) -> Tracked:
@@ -149,6 +157,8 @@ def added_product(
     unit = unit_roundoff(accumulation_dtype(common) if dtype != torch.float64 else dtype)
     unit = max(unit, _coarse[0]) if common.itemsize == 1 else unit
     bound = doubt + 2 * (left.value.size(1) + 2) * unit * size
+    if common == torch.bfloat16:
+        bound = bound + _lost_by_pairs(left, right)
     is_exact = (size < exact_below(*operands, unit=unit)) & is_quantised(QUANTA[0], *operands)
     # One factor that is NaN is enough, whatever the others are.
     is_nan = left.value.isnan().any(1)[:, None] | right.value.isnan().any(0)[None, :]

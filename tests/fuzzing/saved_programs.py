@@ -14,13 +14,20 @@ from tests.fuzzing import (
     block_statements,
     bounded_sums,
     combinations,
+    draws,
+    exchanges,
+    helper_calls,
     program,
     rearrangements,
+    rotations,
     statements,
 )
 from tests.fuzzing.program import Program
 
-MODULES = (program, statements, block_statements, bounded_sums, combinations, rearrangements)
+MODULES = (
+    program, statements, block_statements, bounded_sums, combinations, rearrangements, helper_calls,
+    rotations, exchanges, draws,
+)  # fmt: skip
 CLASSES = {
     name: thing
     for module in MODULES

@@ -128,10 +128,20 @@ class Workshop:
         types = SMOOTH_TYPES if self.is_smooth else ANY + EIGHT_BITS
         dtype = dtype or pick(self.choices, types)
         layout = pick(self.choices, LAYOUTS)
-        content = pick(self.choices, (self.content, self.content, self.content, "low"))
-        spec = TensorSpec(self.name("x"), dtype, dims, layout, content)
+        spec = TensorSpec(self.name("x"), dtype, dims, layout, self.new_content())
         self.tensors.append(spec)
         return spec
+
+    def new_content(self) -> str:
+        """What kind of numbers a tensor has: often that of the program."""
+        others = ("low",) if self.is_smooth else ("low", "wide")
+        return pick(self.choices, (self.content, self.content, self.content, *others))
+
+    @property
+    def inputs(self) -> list[TensorSpec]:
+        """Tensors with data that no statement stores to."""
+        changed = {spec.name for spec in self.tensors if spec.is_output}
+        return [x for x in self.tensors if x.is_data and changed.isdisjoint((x.name, x.shares))]
 
     def new_alias(self, spec: TensorSpec) -> TensorSpec:
         """Another argument that is the same memory, perhaps the other way round."""
@@ -149,6 +159,15 @@ class Workshop:
         dtype = pick(self.choices, (torch.int64, torch.int32))
         layout = pick(self.choices, LAYOUTS if content == "index" else OUTPUT_LAYOUTS)
         spec = TensorSpec(self.name("index"), dtype, (size,), layout, content, limit)
+        self.tensors.append(spec)
+        return spec
+
+    def new_changed(self, dims: tuple[str | int, ...], dtype: torch.dtype) -> TensorSpec:
+        """A tensor with data that is stored to."""
+        layout = pick(self.choices, OUTPUT_LAYOUTS)
+        spec = TensorSpec(
+            self.name("out"), dtype, dims, layout, self.new_content(), is_output=True
+        )  # fmt: skip
         self.tensors.append(spec)
         return spec
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,44 +65,16 @@ class Compute:
         meaning.values[self.result.name] = whole
 
 
-HELPER_RESULTS = {"plain": ", bias", "keyword": ", *, bias", "default": ", bias=None"}
-"""Parameters that a helper has after its operands."""
-
-
-@dataclass(frozen=True)
-class HelperCall(Compute):
-    """The same by a function of the program's own: its name, and how it takes one more argument."""
-
-    helper: str = ""
-    form: str = "plain"
-
-    @property
-    def definition(self) -> list[str]:
-        names = [f"p{n}" for n in range(len(self.operands))]
-        parameters = ", ".join(names) + HELPER_RESULTS[self.form]
-        return [
-            f"def {self.helper}({parameters}):",
-            f"    found = {FUNCTIONS[self.function].text.format(*names)}",
-            "    if bias is not None:",
-            "        found = found + bias",
-            "    return found",
-            "",
-        ]
-
-    def lines(self) -> list[str]:
-        operands = ", ".join(text_of(x, self.result.axes) for x in self.operands)
-        last = {"plain": ", None", "keyword": ", bias=None", "default": ""}[self.form]
-        return [f"{self.result.name} = {self.helper}({operands}{last})"]
-
-
 @dataclass(frozen=True)
 class Position:
-    """The index of one dimension: "tile", "full", "number", "shifted", "turned" or "gather".
+    """The index of one dimension.
 
     Attributes:
+        kind: "tile", "full", "number", "shifted", "turned", "halved", "wrapped" or "gather".
         name: the tile, the number's text or the value's name.
         offset: added to a shifted index.
-        size: of the dimension that a turned index counts from the end of.
+        size: of the dimension that a turned index counts from the end of, and that a wrapped one
+            begins again after.
     """
 
     kind: str
@@ -110,9 +83,13 @@ class Position:
     size: str = ""
 
     def text(self) -> str:
-        if self.kind == "shifted":
-            return f"{self.name}.index + {self.offset}"
-        return f"{self.size} - 1 - {self.name}.index" if self.kind == "turned" else self.name
+        texts = {
+            "shifted": f"{self.name}.index + {self.offset}",
+            "turned": f"{self.size} - 1 - {self.name}.index",
+            "halved": f"{self.name}.index // 2",
+            "wrapped": f"{self.name}.index % {self.size}",
+        }
+        return texts.get(self.kind, self.name)
 
     def places(self, meaning: Meaning, size: int) -> torch.Tensor:
         """Which elements, in range or not."""
@@ -126,9 +103,13 @@ class Position:
                 raise UndecidedError
             return index.value.long()
         places = torch.arange(*meaning.extent(self.name))
-        if self.kind == "turned":
-            return size - 1 - places
-        return places + (self.offset if self.kind == "shifted" else 0)
+        moved: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+            "shifted": lambda x: x + self.offset,
+            "turned": lambda x: size - 1 - x,
+            "halved": lambda x: x // 2,
+            "wrapped": lambda x: x % size,
+        }
+        return moved[self.kind](places) if self.kind in moved else places
 
 
 def grid_of(

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, reject, seed, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing.choices import RandomChoices, minimise
+from tests.fuzzing.classes import CLASSES, shares
 from tests.fuzzing.execution import (
     Failure,
     first_failure,
@@ -140,9 +141,17 @@ def test_programs_use_the_whole_language() -> None:
         ".block_size *", "reverse=True", "other=",
         "def helper", ".begin, ", ".end)", "hl.atomic_max(", "hl.atomic_xor(", "same0", " + bias",
         ".to(torch.float8_e4m3fn)", "torch.uint8", "torch.int16", "_ends, 0)", " - 1 - ",
+        " // 2", ".index % ", "reversed(hl.tile(", "hl.rand(", "hl.randint(", "hl.atomic_xchg(",
+        "hl.atomic_cas(", "_inner(", "_rest = ", "if is_plain:",
         " % 5", " % -3", " // -4", " % ((", " // ((", "torch.fmod(", "rounding_mode='trunc'",
     ):  # fmt: skip
         assert part in text, part
+
+
+def test_no_class_of_programs_is_rare() -> None:
+    found = shares([grow_program(RandomChoices(f"0/{n}")) for n in range(300)])
+    rare = {name: share for name, share in found.items() if share < CLASSES[name][0]}
+    assert not rare
 
 
 def test_most_results_are_compared_and_many_exactly() -> None:

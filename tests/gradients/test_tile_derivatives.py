@@ -12,6 +12,7 @@ from tests.gradients.compare import derive, present
 from tests.gradients.tile_kernels import (
     branched,
     decayed,
+    from_the_end,
     gathered,
     looked_up,
     masked,
@@ -107,6 +108,10 @@ def test_adjoints_of_branches() -> None:
 @pytest.mark.parametrize("kernel", [decayed, stepped, nested], ids=lambda kernel: kernel.name)
 def test_adjoints_of_recurrences(kernel: Any) -> None:
     check(kernel, fp64(5, 7), fp64(7, seed=1) if kernel is not decayed else fp64(5, seed=1))
+
+
+def test_loops_from_the_last_tile_to_the_first() -> None:
+    check(from_the_end, fp64(5, 7))
 
 
 def test_atomic_sums() -> None:

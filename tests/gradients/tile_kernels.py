@@ -134,6 +134,22 @@ def nested(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@helion.kernel(static_shapes=False)
+def from_the_end(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Loops over tiles from the last one to the first: one block is tuned, one is fixed."""
+    rows, columns = x.size()
+    sums = torch.empty([rows], dtype=x.dtype, device=x.device)
+    squares = torch.zeros_like(x)
+    for tile_m in hl.tile(rows):
+        total = hl.zeros([tile_m], dtype=x.dtype)
+        for tile_n in reversed(hl.tile(1, columns, block_size=4)):
+            total = total + torch.sin(x[tile_m, tile_n]).sum(-1)
+        for tile_k in reversed(hl.tile(columns)):
+            squares[tile_m, tile_k] = x[tile_m, tile_k] * x[tile_m, tile_k]
+        sums[tile_m] = total
+    return sums, squares
+
+
 @helion.kernel(config=SMALL)
 def summed_atomically(x: torch.Tensor, bins: torch.Tensor) -> torch.Tensor:
     """Squares added up in bins."""

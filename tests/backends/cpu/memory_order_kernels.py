@@ -54,6 +54,23 @@ def exchange(x, y):
 
 
 @helion.kernel
+def update_in_turns(x, count):
+    for t in hl.tile(x.size(0)):
+        old = x[t]
+        for turn in range(count):
+            x[t] = old * 2 + turn
+
+
+@helion.kernel
+def update_until(x, count):
+    for t in hl.tile(x.size(0)):
+        old, turn = x[t], 0
+        while turn < count:
+            x[t] = old * 2 + turn
+            turn = turn + 1
+
+
+@helion.kernel
 def exchange_by_halves(x):
     half = x.size(0) // 2
     for t in hl.tile(half):

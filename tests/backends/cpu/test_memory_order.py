@@ -51,6 +51,17 @@ def test_overlapping_arguments(shift: int, block: int, is_forward: bool, backend
 
 
 @backends
+@pytest.mark.parametrize("kernel", [kernels.update_in_turns, kernels.update_until])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_what_was_loaded_before_a_loop_stays_when_the_loop_stores(
+    kernel: Any, count: int, backend: str
+) -> None:
+    x = numbers(53)
+    on_backend(kernel, backend).bind((x, count))(x, count)
+    assert torch.equal(x, numbers(53) * 2 + count - 1 if count else numbers(53))
+
+
+@backends
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("block", BLOCKS)
 def test_shifts_within_one_tensor(length: int, block: int, backend: str) -> None:

@@ -78,6 +78,28 @@ def test_extents_around_the_blocks(m: int, n: int, k: int) -> None:
     assert NOTE in check_product(product, randn(m, k), randn(k, n))
 
 
+@helion.kernel(backend="cpu", static_shapes=True)
+def converted_product(x, y, out):
+    for rows in hl.tile(x.size(0)):
+        acc = hl.zeros([rows, y.size(1)], dtype=torch.float32)
+        for steps in hl.tile(x.size(1)):
+            left = x[rows, steps].to(torch.bfloat16)
+            acc = hl.dot(left, y[steps, :].to(torch.bfloat16), acc=acc)
+        out[rows, :] = acc
+
+
+NARROW = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@pytest.mark.parametrize("left", NARROW, ids=str)
+@pytest.mark.parametrize("right", NARROW, ids=str)
+def test_operands_converted_to_bf16_are_no_pairs_in_memory(
+    left: torch.dtype, right: torch.dtype
+) -> None:
+    x, y = randn(33, 128).to(left), randn(128, 256).to(right)
+    check_product(converted_product, x, y, block_sizes=[2, 128])
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e5m2], ids=str)
 @pytest.mark.parametrize("is_transposed", [False, True])
 def test_half_precision_is_widened_while_packing(dtype: torch.dtype, is_transposed: bool) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.frontend.traced import open_tracer
 from tilesmith import exc
-from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
+from tilesmith.dtypes import BOOL, F32, F64, I8, I32, I64, U8, DType
 from tilesmith.frontend.tracing.emission import (
     apply,
     as_tile,
@@ -25,6 +25,7 @@ from tilesmith.frontend.tracing.emission import (
 )
 from tilesmith.frontend.tracing.tracer import Tracer
 from tilesmith.frontend.tracing.values import TileValue
+from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.reduction import ReduceKind
 from tilesmith.ir.types import Dim, Shape
 
@@ -44,6 +45,21 @@ def shape(text: str) -> Shape:
 
 def value(text: str, dtype: DType = F32) -> TileValue:
     return full(0, dtype, shape(text))
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "held"),
+    [(-3, U8, 253), (256, U8, 0), (200, I8, -56), (-3, I8, -3), (2, F32, 2.0), (3, BOOL, True)],
+)
+def test_a_constant_is_a_number_of_its_type(
+    tracer: Tracer, given: int, dtype: DType, held: float
+) -> None:
+    """Triton refuses negative numbers beside bytes, and all that the other type does not hold."""
+    full(given, dtype)
+    (op,) = tracer.take_region(()).ops
+    assert isinstance(op, Full)
+    assert op.value == held
+    assert type(op.value) is type(held)
 
 
 def names_of(tracer: Tracer) -> list[str]:

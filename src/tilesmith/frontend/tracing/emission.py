@@ -45,9 +45,10 @@ def full(value: Number, dtype: DType, shape: Shape = ()) -> TileValue:
 
 
 def as_constant(value: Number, dtype: DType) -> Number:
-    """The Python number that a constant of that type holds."""
-    kind = float if dtype.is_float else bool if dtype.is_bool else int
-    return kind(value)
+    """The Python number that a constant of that type holds: of bytes, 253 and not -3."""
+    if dtype.is_integer:
+        return dtype.wrap(int(value))
+    return float(value) if dtype.is_float else bool(value)
 
 
 def number_dtype(value: Number) -> DType:

@@ -24,9 +24,10 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, ScanWith
-from tilesmith.ir.traversal import walk
+from tilesmith.ir.traversal import bound_blocks, walk
 from tilesmith.ir.types import Value
 
 WIDEST_IN_PLACE = 60
@@ -373,6 +374,15 @@ def block_places(function: Function) -> Iterator[tuple[str, Place]]:
     for op in walk(function.body):
         if isinstance(op, (Grid, Loop)):
             yield from ((block, (op, axis)) for axis, block in enumerate(op.blocks) if block)
+
+
+def sizes_outside_loops(region: Region, around: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The blocks whose size is asked for where no loop steps by them, as reversed loops do."""
+    for op in region.ops:
+        if isinstance(op, BlockSize) and op.block not in around:
+            yield op.block
+        for inner in op.regions():
+            yield from sizes_outside_loops(inner, around | bound_blocks(op))
 
 
 def shared_blocks(function: Function) -> dict[str, Place]:

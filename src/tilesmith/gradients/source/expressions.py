@@ -214,7 +214,9 @@ class Expressions:
 
     def block_size(self, op: BlockSize) -> Text:
         """The size of a block."""
-        tile = self.scope.tile_of(op.block)
+        tile, fixed = self.scope.tile_of(op.block), self.scope.function.block(op.block).fixed
+        if tile is None and fixed is not None:
+            return Text(str(fixed))
         return Text(f"{tile.name}.block_size" if tile else self.scope.blocks[op.block])
 
     def tile_index(self, op: TileIndex) -> Text:

@@ -229,12 +229,13 @@ def find_unsafe_loads(region: Region, tiles: VirtualTiles) -> frozenset[Value]:
     writes = [access for access in accesses if access.writes]
 
     def comes_between(load: Access, write: Access, user: Operation) -> bool:
+        # Of a loop around both each turn uses what the turn before has written.
+        shared = set(loops[write.op]) & set(loops[user])
+        if shared - set(loops[load.op]):
+            return True
         if write.op is user:
             return not is_update(load, write, tiles)
-        if order[load.op] < order[write.op] < order[user]:
-            return True
-        shared = set(loops[write.op]) & set(loops[user])
-        return bool(shared - set(loops[load.op]))
+        return order[load.op] < order[write.op] < order[user]
 
     def is_unsafe(load: Access) -> bool:
         meeting = [write for write in writes if may_conflict(load, write)]

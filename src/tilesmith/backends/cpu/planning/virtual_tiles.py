@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.closures.closure import Closure, Closures
+from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -192,6 +193,11 @@ class LoadedMatrix:
     """Position in the load of the tile's own coordinates."""
     steps: tuple[tuple[int, ...], ...]
     """For each axis of the tile's space, by how much each tensor index grows."""
+
+    @property
+    def dtype(self) -> DType:
+        """Element type in memory."""
+        return self.load.tensor.tensor.dtype
 
 
 def find_stored(value: Value, tiles: VirtualTiles) -> Value | None:
