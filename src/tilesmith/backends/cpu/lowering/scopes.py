@@ -232,8 +232,8 @@ class _Finder:
         origins = [self._origin(places[axis]) for axis in axes]
         begins = [origin.begin if isinstance(origin, TileIndex) else None for origin in origins]
         block = self._block(dot)
-        dtypes = load.tensor.tensor.dtype, dot.result.tile.dtype.computed
-        group = self._steps_at_once(dot, load)
+        dtypes = matrix.dtype, dot.result.tile.dtype.computed
+        group = self._steps_at_once(dot, matrix)
         sizes = block.columns, block.columns, block.lanes
         packing = Packing(*dtypes, *sizes, group, is_shifted=group == BYTES)
         limits = [load.tensor.tensor.shape[axis] for axis in axes]
@@ -249,16 +249,16 @@ class _Finder:
         k, n = (None if begin is None else variable(begin) for begin in begins)
         return PackedOperand(source, (k, n))
 
-    def _steps_at_once(self, dot: Dot, load: Load) -> int:
+    def _steps_at_once(self, dot: Dot, matrix: LoadedMatrix) -> int:
         """Those of a packed element; operands may lie in memory as narrower or wider numbers."""
-        lies_as = self._lies_as(dot.lhs), load.tensor.tensor.dtype
+        lies_as = self._lies_as(dot.lhs), matrix.dtype
         is_same = lies_as == (dot.lhs.tile.dtype, dot.rhs.tile.dtype)
         return steps_at_once(dot, self._schedule.target) if is_same else 1
 
     def _lies_as(self, value: Value) -> DType:
         stored, matrix = find_stored(value, self._tiles), find_matrix(value, self._tiles)
         if stored is None and matrix is not None:
-            return matrix.load.tensor.tensor.dtype
+            return matrix.dtype
         return self._scope.tile(value if stored is None else stored).held_as
 
     def _depth_to_find(self, origin: Operation | None, limit: Extent) -> Variable | None:

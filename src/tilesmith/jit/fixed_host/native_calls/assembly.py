@@ -79,7 +79,7 @@ class _Values:
             self.makers.append(self._maker(step if form is None else replace(step, value=form)))
 
     def _maker(self, step: Step) -> tuple[Any, ...]:
-        """What makes a tensor; of an argument of its form, if there is one, torch reads no sizes."""
+        """What makes a tensor: an argument of its form, if there is one, spares torch the sizes."""
         made: torch.Tensor = step.value
         function, given, words = step.maker
         if function is torch.empty_strided:
