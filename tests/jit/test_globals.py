@@ -170,7 +170,9 @@ def test_numbers_that_change_for_ever(monkeypatch) -> None:
     for step in (1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 5.0, 6.0):
         monkeypatch.setitem(globals(), "STEP", step)
         assert torch.equal(uses_a_helper(X), X + step * STEPS[1])
-    launch, depth = uses_a_helper.bind((X,))._active.launch, 0
+    active = uses_a_helper.bind((X,))._active
+    assert active is not None
+    launch, depth = active.launch, 0
     while "__otherwise" in (scope := launch.__globals__):
         launch, depth = scope["__otherwise"], depth + 1
     assert depth <= 3

@@ -71,18 +71,14 @@ def compile_guard(
 ) -> Callable[..., bool] | None:
     """A function that tells whether every guarded expression still has its value.
 
-    A guard starts with an expression and its value; what is not there any more, such as an item of
-    a list that is shorter now, has another. None when there is nothing to check.
+    A guard starts with an expression and its value; what is gone, as items of lists that are
+    shorter now, has another. None when there is nothing to check.
     """
     if not guards:
         return None
     tests, scope = _condition(guards, constants)
-    lines = [
-        f"def __holds({', '.join(captured)}):",
-        f"    try: return {tests}",
-        "    except (AttributeError, LookupError, TypeError): return False",
-    ]
-    exec("\n".join(lines), scope)
+    lost = "except (AttributeError, LookupError, TypeError): return False"
+    exec(f"def __holds({', '.join(captured)}):\n try: return {tests}\n {lost}", scope)
     return scope["__holds"]
 
 

@@ -63,9 +63,8 @@ def make_caller(
     text = "\n".join(_caller_lines(artifact, captured, options))
     layout = "".join("d" if _is_float(parameter) else "q" for parameter in parameters)
     reader = options.reader
-    reading = (
-        None if reader is None else plan_reading(parameters).make_layout(reader, options.owner)
-    )
+    plan = plan_reading(parameters)
+    reading = None if reader is None else plan.make_layout(reader, options.owner)
     scope: dict[str, Any] = {
         "__constants__": tuple(constants),
         "torch": torch,
