@@ -11,10 +11,10 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends": (89, 18_000),
     "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/cpu/dots/joined_steps": (4, 88),
-    "tilesmith/backends/cpu/emission/packed_ahead": (2, 150),
-    "tilesmith/backends/cpu/emission/shared_lanes": (3, 162),
+    "tilesmith/backends/cpu/emission/packed_ahead": (2, 154),
+    "tilesmith/backends/cpu/emission/shared_lanes": (3, 164),
     "tilesmith/backends/cpu/line_marks": (2, 75),
-    "tilesmith/backends/cpu/lowering/known_extents": (2, 76),
+    "tilesmith/backends/cpu/lowering/known_extents": (2, 87),
     "tilesmith/backends/cpu/lowering/prefetches": (2, 103),
     "tilesmith/backends/cpu/math/scaling": (2, 78),
     "tilesmith/backends/cpu/one_column": (2, 55),
@@ -144,7 +144,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/passes/carried_lines": (2, 173),
     "tilesmith/passes/product_forms": (4, 405),
     "tilesmith/passes/row_launches": (3, 191),
-    "tilesmith/passes/settled_conditions": (2, 129),
+    "tilesmith/passes/settled_conditions": (2, 139),
     "tilesmith/passes/shared_rows": (3, 243),
     "tilesmith/passes/undone_views": (2, 201),
     "tilesmith/puzzles": (5, 823),
@@ -166,7 +166,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_364,
+    "lines in src": 116_410,
     "files in src": 811,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
