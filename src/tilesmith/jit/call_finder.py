@@ -13,32 +13,23 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils import _python_dispatch
 
 from tilesmith.frontend.tracing.tracer import find_tracer
-from tilesmith.ir.types import INT32_LIMIT
 from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
+from tilesmith.jit.direct_calls.signatures import SLOW_WATCHES, WATCHES, make_signatures
 from tilesmith.jit.exact_forms.form import ExactForm
 from tilesmith.jit.forms.matches import PLAIN, Match, compile_match
 from tilesmith.jit.forms.readable import are_readable
-from tilesmith.jit.specialization_key import INT32_RANGE, alias_pattern, tensors_of
-from tilesmith.jit.visible.profiling import is_profiled, observe
+from tilesmith.jit.specialization_key import alias_pattern, tensors_of
+from tilesmith.jit.visible.profiling import observe
 from tilesmith.operators.gradient import needs_gradient, stands_for_another
-from tilesmith.operators.inside.tangents import FORWARD_MODE, has_levels
+from tilesmith.operators.inside.tangents import has_levels
 from tilesmith.runtime.calls.reader import ArgumentSignatures
 
-WATCHES = (getattr(_python_dispatch, "is_in_torch_dispatch_mode", lambda: False),)
-SLOW_WATCHES = (torch.jit.is_tracing,)
-"""Whether torch records what happens: calls of kernels must then be seen as operators."""
 MAX_EXACT_FORMS = 16
 """Forms of arguments whose sizes decide in ways that only code knows; others are found by key."""
-_DISPATCH_MODE = _python_dispatch.__dict__, "_is_in_torch_dispatch_mode", False
-"""Where torch notes what the first watch tells, and what stands there otherwise."""
-_IS_NOTED = _DISPATCH_MODE[1] in _DISPATCH_MODE[0]
-_CALM = (*FORWARD_MODE, *_DISPATCH_MODE) if _IS_NOTED else FORWARD_MODE
-_NATIVE_WATCHES = () if _IS_NOTED else WATCHES
 MAX_TYPES = 8
 """Combinations of types that are told apart; others are found more slowly."""
 MAX_FORMS = 256
@@ -162,13 +153,14 @@ class CallFinder:
         if reader is None:
             return False
         if self._native is None:
-            rules = (self._keys.are_sizes_fixed, *INT32_RANGE, INT32_LIMIT)
-            self._native = reader.Forms(self._find_by_types, *rules)
-            self._native.watches, self._native.slow_watches = _NATIVE_WATCHES, SLOW_WATCHES
-            self._native.calm, self._native.are_recorded = _CALM, torch.is_grad_enabled
-            self._native.anew = self._call_anew
-            self._native.is_observed, self._native.observer = is_profiled, self._observe
-            self._native.num_args = len(args)
+            self._native = make_signatures(
+                reader,
+                are_sizes_fixed=self._keys.are_sizes_fixed,
+                num_args=len(args),
+                otherwise=self._find_by_types,
+                anew=self._call_anew,
+                observer=self._observe,
+            )
             self._connect()
         if len(self._native) == MAX_FORMS:
             self._native.clear()

@@ -116,11 +116,8 @@ class TensorReader(Protocol):
         high: int,
         max_offset: int,
     ) -> ArgumentSignatures:
-        """No forms yet.
-
-        Where sizes are not fixed, forms hold of sizes and strides which are 0 or 1, and whether
-        offsets exceed ``max_offset``; of integers whether they lie between ``low`` and ``high``.
-        """
+        """No forms yet; where sizes are not fixed, forms hold which of them are 0 or 1, whether
+        offsets exceed ``max_offset``, and whether integers lie between ``low`` and ``high``."""
         ...
 
     def Layout(  # noqa: N802
@@ -259,8 +256,7 @@ def _load(content: bytes) -> ModuleType:
 class ReadingPlan:
     """What native code reads, by positions of parameters."""
 
-    tensors: tuple[int, ...]
-    """Those that are tensors."""
+    tensors: tuple[int, ...]  # those that are tensors
     positions: tuple[int, ...]
     """Those that are read: tensors, for their address, and their sizes and strides."""
     entries: tuple[tuple[int, int, int], ...]
