@@ -116,8 +116,11 @@ class TensorReader(Protocol):
         high: int,
         max_offset: int,
     ) -> ArgumentSignatures:
-        """No forms yet; where sizes are not fixed, forms hold which of them are 0 or 1, whether
-        offsets exceed ``max_offset``, and whether integers lie between ``low`` and ``high``."""
+        """No forms yet.
+
+        Where sizes are not fixed, forms hold of sizes and strides which are 0 or 1, and whether
+        offsets exceed ``max_offset``; of integers whether they lie between ``low`` and ``high``.
+        """
         ...
 
     def Layout(  # noqa: N802
@@ -152,8 +155,7 @@ class ReaderStore:
         self._lock = threading.Lock()
         self._is_tried = False
         self._reader: TensorReader | None = None
-        self.obstacle = ""
-        """Why there is no reader; empty before the first attempt and where there is one."""
+        self.obstacle = ""  # why there is no reader; empty before the first attempt too
 
     def get(self, cache_dir: Path) -> TensorReader | None:
         """The reader, or None where it cannot be built."""
