@@ -319,6 +319,13 @@ PASSES = (
         "return chosen if held is not None and fill is not None else None",
         ("test_other_selections_stay",),
     ),
+    Mutant(
+        "small integers that wrap are before the end of a loop",
+        "passes",
+        "is_wide = not is_computed or value.tile.dtype in (I32, I64)",
+        "is_wide = not is_computed or value.tile.dtype.is_integer",
+        ("test_settled_conditions.py::test_other_conditions_stay",),
+    ),
 )
 INTERPRETER = (
     Mutant(

@@ -165,6 +165,13 @@ CPU = (
         ("test_reductions",),
     ),
     Mutant(
+        "tiles outside of the loops of a block are as short as those",
+        "cpu",
+        "{b: [None] for b in _blocks_outside(function.body)}",
+        "{}",
+        ("test_tiles_outside_of_the_loops_of_their_block_are_whole",),
+    ),
+    Mutant(
         "argmax passes over NaN",
         "cpu",
         'better = builder.compare(f"u{function}", x, y)',
