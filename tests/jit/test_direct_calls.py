@@ -148,3 +148,16 @@ def test_other_classes_and_other_functions_in_the_class_count():
     command = [*warm_python(), "-c", OTHERS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_interrupt_while_asking_what_a_call_is_ends_it():
+    kernel = learned(copy.copy(scaled), torch.arange(5.0), 3.0)
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    kernel._signatures.watches = (interrupt,)
+    with pytest.raises(KeyboardInterrupt):
+        kernel(torch.arange(5.0), 3.0)
+    kernel._signatures.watches = ()
+    assert torch.equal(kernel(torch.ones(5), 3.0), torch.full((5,), 3.0))

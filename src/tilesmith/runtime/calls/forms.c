@@ -497,26 +497,25 @@ static PyObject *forms_run(Forms *self, PyObject *const *args, Py_ssize_t count)
     return result;
 }
 
-/* Whether a plain call was recognised, and has been made: `*result` is what it gave, or NULL. */
+/* Whether that is all there is to a call: it is plain, and was recognised and made, or asking what it
+   is raised an exception. `*result` is what it gave, or NULL. */
 int run_if_recognised(PyObject *object, PyObject *const *args, Py_ssize_t count,
                       PyObject **result) {
-    const Forms *self = (const Forms *)object;
+    Forms *self = (Forms *)object;
     Tensor tensors[MAX_LEAVES];
     Leaves leaves;
     find_leaves(&leaves, args, count);
-    int is_plain = kind_of(self, &leaves) == PLAIN;
-    Form *form = is_plain ? find_form((Forms *)object, &leaves, tensors) : NULL;
+    Kind kind = kind_of(self, &leaves);
+    Form *form = kind == PLAIN ? find_form(self, &leaves, tensors) : NULL;
+    *result = NULL;
     if (form != NULL) {
         PyObject *found = Py_NewRef(form->result);
         Reading reading = {(uintptr_t)found, args, leaves.objects, tensors, leaves.count};
-        const Reading *kept = form->is_read_once ? &reading : NULL;
-        *result = run_found(self, found, PLAIN, args, count, kept);
+        *result = run_found(self, found, PLAIN, args, count, form->is_read_once ? &reading : NULL);
         Py_DECREF(found);
-    } else {
-        PyErr_Clear(); /* who is asked next meets the same */
     }
     release_leaves(&leaves);
-    return form != NULL;
+    return form != NULL || kind == FAILED;
 }
 
 int are_forms_of(PyObject *object, Py_ssize_t num_args) {
