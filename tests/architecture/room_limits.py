@@ -166,7 +166,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_364,
+    "lines in src": 116_378,
     "files in src": 811,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

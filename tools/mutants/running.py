@@ -174,8 +174,8 @@ CPU = (
     Mutant(
         "loads move behind stores to the same memory",
         "cpu",
-        "if order[load.op] < order[write.op] < order[user]:",
-        "if False:",
+        "return order[load.op] < order[write.op] < order[user]",
+        "return False",
         ("test_updates_are_seen_and_old_values_kept",),
     ),
 )
