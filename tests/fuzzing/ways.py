@@ -113,10 +113,15 @@ def gpu_backend(config: Any) -> str:
     return f"cuda:{kind or 'default'}"
 
 
+def can_be_interpreted(program: Program) -> bool:
+    """Whether Triton's interpreter can run it: that has no bf16 and runs one program at a time."""
+    text = program.source() + str([spec.dtype for spec in program.tensors])
+    return not any(part in text for part in ("bfloat16", "hl.barrier", "float8"))
+
+
 def interpreted_ways(case: Case, seed: int) -> Iterator[Way]:
-    """What is checked under Triton's interpreter: it has no bf16 and runs one program at a time."""
-    text = case.program.source() + str([spec.dtype for spec in case.program.tensors])
-    if "bfloat16" in text or "hl.barrier" in text or "float8" in text:
+    """What is checked under Triton's interpreter."""
+    if not can_be_interpreted(case.program):
         return
     runs = Runs(case)
     config = runs.gpu_config(seed)
