@@ -56,7 +56,7 @@ def _all_ones(builder: InterpreterBuilder, kind: Any) -> TensorHandle:
 
 
 def _patch() -> None:
-    InterpreterBuilder.get_all_ones_value = _all_ones
+    InterpreterBuilder.get_all_ones_value = _all_ones  # type: ignore[method-assign]
     for name in ("exp", "exp2", "expm1", "log10", "log1p", "tan", "sinh", "cosh", "tanh", "fmod"):
         setattr(libdevice, name, _lane_by_lane(getattr(np, name)))
     renamed = {
