@@ -60,6 +60,8 @@ def make_jobs(options: argparse.Namespace) -> list[Job]:
     few = min(INTERPRETED_MEMBERS, options.members)
     if options.gradients:
         return jobs("gradient", numbers, few)
+    if options.exported:
+        return jobs("interpret", numbers, few)
     some = [(mode, numbers[place::OTHER_SHARE]) for mode, place in OTHER_MODES.items()]
     others = [job for mode, chosen in some for job in jobs(mode, chosen, few)]
     return jobs(mode, numbers, options.members) + others
@@ -78,6 +80,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--timeout", type=float, default=240.0, help="seconds for a shape and config")
     add("--seconds", type=float, default=float("inf"), help="begin nothing after so many")
     add("--gradients", action="store_true", help="compare derived gradients only")
+    add("--exported", action="store_true", help="run exported modules only, interpreted")
     add("--no-build", action="store_true", help="emit Triton code but do not compile it")
     add("--no-shrink", action="store_true", help="leave failing programs as they are")
     add("--out", default="fuzz-failures", help="folder for failing programs, log and coverage")

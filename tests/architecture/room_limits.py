@@ -167,13 +167,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_435,
-    "files in src": 813,
+    "lines in src": 116_624,
+    "files in src": 815,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 154,
+    "modules with one importer": 155,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

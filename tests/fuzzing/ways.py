@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tests.fuzzing.exchanges import Exchange
 from tests.fuzzing.gradients import gradient_problem
-from tests.fuzzing.program import Program
+from tests.fuzzing.program import Program, walk
 from tests.fuzzing.runs import Case, Runs, random_forms
 from tests.fuzzing.threads import LARGE
 from tests.fuzzing.variants import codes
@@ -113,10 +114,21 @@ def gpu_backend(config: Any) -> str:
     return f"cuda:{kind or 'default'}"
 
 
+def can_be_interpreted(program: Program) -> bool:
+    """Whether Triton's interpreter can run it.
+
+    That has no bf16, runs one program at a time and exchanges no floats.
+    """
+    text = program.source() + str([spec.dtype for spec in program.tensors])
+    inside = walk(statement for loop in program.loops for statement in loop.body)
+    swaps = [x for x in inside if isinstance(x, Exchange) and x.kind == "xchg"]
+    is_known = not any(part in text for part in ("bfloat16", "hl.barrier", "float8"))
+    return is_known and not any(x.value.dtype.is_floating_point for x in swaps)
+
+
 def interpreted_ways(case: Case, seed: int) -> Iterator[Way]:
-    """What is checked under Triton's interpreter: it has no bf16 and runs one program at a time."""
-    text = case.program.source() + str([spec.dtype for spec in case.program.tensors])
-    if "bfloat16" in text or "hl.barrier" in text or "float8" in text:
+    """What is checked under Triton's interpreter."""
+    if not can_be_interpreted(case.program):
         return
     runs = Runs(case)
     config = runs.gpu_config(seed)

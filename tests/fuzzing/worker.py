@@ -35,7 +35,10 @@ from tests.fuzzing.program import Program, UndecidedError
 from tests.fuzzing.reductions import expect_matrix_units
 from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.variants import SIZES, family, with_sizes
+from tests.fuzzing.ways import can_be_interpreted
 
+INTERPRETED_CANDIDATES = 24
+"""Most programs have something that Triton's interpreter does not."""
 SHRINKING_SECONDS = 60
 DEVICE_SHRINKING_SECONDS = 20
 MOST_SHRUNK = 3
@@ -51,12 +54,18 @@ def _grown(choices: Choices, job: Job) -> Program:
 
 
 def choose(job: Job, coverage: Coverage) -> RandomChoices:
-    """The decisions of the candidate that teaches most."""
+    """The decisions of the candidate that teaches most: nothing where it cannot be run."""
+    is_interpreted = job["mode"] == "interpret"
+    count = INTERPRETED_CANDIDATES if is_interpreted else job.get("candidates", 1)
     candidates = [
         RandomChoices(f"{job['seed']}/{job['index']}" + (f"/{n}" if n else ""))
-        for n in range(job.get("candidates", 1))
+        for n in range(count)
     ]
-    worth = [coverage.rarity(pairs_of(_grown(choices, job))) for choices in candidates]
+    worth: list[float] = []
+    for choices in candidates:
+        program = _grown(choices, job)
+        is_idle = is_interpreted and not can_be_interpreted(program)
+        worth.append(0.0 if is_idle else coverage.rarity(pairs_of(program)))
     return candidates[worth.index(max(worth))]
 
 

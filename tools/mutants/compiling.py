@@ -96,6 +96,13 @@ FRONTEND = (
         "options = replace(options, index_dtype=options.index_dtype)",
         ("test_rows_far_apart_are_found_in_64_bits",),
     ),
+    Mutant(
+        "constants of a type hold what it does not",
+        "frontend",
+        "        return dtype.wrap(int(value))\n",
+        "        return int(value)\n",
+        ("test_a_constant_is_a_number_of_its_type",),
+    ),
 )
 NEUTRAL_ELEMENTS = (
     Mutant(

@@ -181,9 +181,16 @@ CPU = (
     Mutant(
         "loads move behind stores to the same memory",
         "cpu",
-        "if order[load.op] < order[write.op] < order[user]:",
-        "if False:",
+        "return order[load.op] < order[write.op] < order[user]",
+        "return False",
         ("test_updates_are_seen_and_old_values_kept",),
+    ),
+    Mutant(
+        "what was loaded before a loop is loaded again in it",
+        "cpu",
+        "if shared - set(loops[load.op]):",
+        "if shared - set(loops[load.op]) and write.op is not user:",
+        ("test_what_was_loaded_before_a_loop_stays_when_the_loop_stores",),
     ),
 )
 JIT = (

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.language.extra import cuda, libdevice
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _get_np_dtype
 
 NUM_SMS = 3
 
@@ -48,7 +48,15 @@ def _lane_by_lane(function):
     return apply
 
 
+def _all_ones(builder: InterpreterBuilder, kind: Any) -> TensorHandle:
+    """All bits set: NumPy takes no -1 for an unsigned number, as Triton's own function wants."""
+    is_bool = kind.scalar.is_int1()
+    ones = np.full(1, True) if is_bool else ~np.zeros(1, dtype=_get_np_dtype(kind))
+    return TensorHandle(ones, kind.scalar)
+
+
 def _patch() -> None:
+    InterpreterBuilder.get_all_ones_value = _all_ones  # type: ignore[method-assign]
     for name in ("exp", "exp2", "expm1", "log10", "log1p", "tan", "sinh", "cosh", "tanh", "fmod"):
         setattr(libdevice, name, _lane_by_lane(getattr(np, name)))
     renamed = {

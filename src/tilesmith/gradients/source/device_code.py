@@ -27,7 +27,7 @@ from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce, ReduceWith, ScanWith
-from tilesmith.ir.traversal import bound_blocks, walk
+from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import Value
 
 WIDEST_IN_PLACE = 60
@@ -248,8 +248,7 @@ class DeviceCode:
         steps = self._steps(op, tiles)
         if steps:
             bounds.append(steps)
-        name = "grid" if tiles[0].is_index else "tile"
-        text = f"hl.{name}({', '.join(bounds)})"
+        text = f"hl.{'grid' if tiles[0].is_index else 'tile'}({', '.join(bounds)})"
         return f"reversed({text})" if op.body.args[0] in self._reversed else text
 
     def _steps(self, op: Grid | Loop, tiles: list[TileName]) -> str:
@@ -276,8 +275,7 @@ class DeviceCode:
         # Bounds are written before the tiles are known: they belong to loops around this one.
         text = self._range(op, tiles)
         self._scope.tiles.update(zip(op.body.args, tiles))
-        names = ", ".join(tile.name for tile in tiles)
-        self.lines += wrapped(f"for {names} in {text}:", INDENT * depth)
+        self.lines += wrapped(f"for {', '.join(t.name for t in tiles)} in {text}:", INDENT * depth)
 
     def _close(self, op: Grid | Loop, start: int) -> None:
         for arg in op.body.args[: len(op.blocks)]:
@@ -376,19 +374,11 @@ def block_places(function: Function) -> Iterator[tuple[str, Place]]:
             yield from ((block, (op, axis)) for axis, block in enumerate(op.blocks) if block)
 
 
-def sizes_outside_loops(region: Region, around: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The blocks whose size is asked for where no loop steps by them, as reversed loops do."""
-    for op in region.ops:
-        if isinstance(op, BlockSize) and op.block not in around:
-            yield op.block
-        for inner in op.regions():
-            yield from sizes_outside_loops(inner, around | bound_blocks(op))
-
-
 def shared_blocks(function: Function) -> dict[str, Place]:
-    """Tuned blocks that several loops step by, with the first one."""
-    found: dict[str, list[Place]] = {}
+    """Tuned blocks that several loops step by, or whose size is asked for, with the first one."""
+    asked = {op.block for op in walk(function.body) if isinstance(op, BlockSize)}
+    found = dict[str, list[Place]]()
     for block, place in block_places(function):
         found.setdefault(block, []).append(place)
-    shared = {block: places[0] for block, places in found.items() if len(places) > 1}
-    return {block: p for block, p in shared.items() if function.block(block).fixed is None}
+    shared = {b: places[0] for b, places in found.items() if len(places) > 1 or b in asked}
+    return {b: place for b, place in shared.items() if function.block(b).fixed is None}

@@ -214,9 +214,7 @@ class Expressions:
 
     def block_size(self, op: BlockSize) -> Text:
         """The size of a block."""
-        tile, fixed = self.scope.tile_of(op.block), self.scope.function.block(op.block).fixed
-        if tile is None and fixed is not None:
-            return Text(str(fixed))
+        tile = self.scope.tile_of(op.block)
         return Text(f"{tile.name}.block_size" if tile else self.scope.blocks[op.block])
 
     def tile_index(self, op: TileIndex) -> Text:

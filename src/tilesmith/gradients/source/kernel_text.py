@@ -10,13 +10,7 @@ from enum import Enum
 from tilesmith.gradients.gradient_tensors import BackwardProgram, Buffer
 from tilesmith.gradients.placement import Mode
 from tilesmith.gradients.recurrences import Bound, Extent, KeptState
-from tilesmith.gradients.source.device_code import (
-    INDENT,
-    DeviceCode,
-    block_places,
-    shared_blocks,
-    sizes_outside_loops,
-)
+from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions
 from tilesmith.gradients.source.scope import Scope, tensor_dtype
 from tilesmith.gradients.source.texts import LINE, Identifiers, Text, listed, returned, wrapped
@@ -169,7 +163,6 @@ class KernelText:
         self._name_made()
         wanted = {block for buffer in self._program.buffers for _, block in buffer.parts}
         wanted |= {extent.block for state in self._states for extent in state.shape}
-        wanted |= set(sizes_outside_loops(self._program.function.body))
         self._host += self._sizes.register_blocks(wanted)
         states = [self._state_allocation(state) for state in self._states]
         first, second = self._stages()
