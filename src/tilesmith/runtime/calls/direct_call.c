@@ -16,9 +16,10 @@ static PyObject *call_directly(PyObject *kernel, PyObject *args, PyObject *keywo
     if (forms == NULL || (keywords != NULL && PyDict_GET_SIZE(keywords) != 0) ||
         !are_forms_of(forms, PyTuple_GET_SIZE(args)))
         return call_in_python(kernel, args, keywords);
+    PyObject *const *items = &PyTuple_GET_ITEM(args, 0);
     PyObject *result = NULL;
     Py_INCREF(forms); /* the kernel may forget them meanwhile */
-    int has_run = run_if_recognised(forms, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), &result);
+    int has_run = run_if_recognised(forms, items, PyTuple_GET_SIZE(args), &result);
     Py_DECREF(forms);
     /* Dynamo looks at Python functions as they begin, and would trace what comes after ``__call__``. */
     return has_run ? result : call_in_python(kernel, args, keywords);
