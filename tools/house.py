@@ -43,6 +43,7 @@ NEW_ROOMS = (
     "tilesmith/diagnostics/rendering",
     "tilesmith/frontend/advice",
     "tilesmith/schedule/given",
+    "tilesmith/schedule/spread",
     "tilesmith/interpreter/schedules",
     "tilesmith/backends/triton/early_loads",
     "tilesmith/frontend/functions/generator",

@@ -157,6 +157,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime/launchers/turns": (2, 146),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/schedule/given": (2, 70),
+    "tilesmith/schedule/spread": (2, 40),
     "tilesmith/schedule/model/ends": (2, 46),
     "tilesmith/store": (7, 1_100),
     "tilesmith/team": (4, 546),
@@ -167,8 +168,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_624,
-    "files in src": 815,
+    "lines in src": 116_610,
+    "files in src": 817,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

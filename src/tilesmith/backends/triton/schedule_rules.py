@@ -41,6 +41,7 @@ from tilesmith.schedule.space.sizes import (
     SizeRules,
     power_of_2_floor,
 )
+from tilesmith.schedule.spread.forms import SpreadForms
 from tilesmith.targets import Target
 
 MAX_TILE_ELEMENTS = 1 << 20
@@ -206,7 +207,7 @@ class TritonRules(
     ClusterOffers,
     RoleOffers,
     shared_sums.SharedSumForms,
-    groups.SpreadForms,
+    SpreadForms,
     RowLaunchForms,
     PairForms,
 ):
@@ -216,6 +217,7 @@ class TritonRules(
     option_keys = ("waves_per_eu", "matrix_instr_nonkdim", "xcd_remap")
     model_type = GpuModel
     has_row_forms = True
+    groups_per_core = groups.MOST_GROUPS_PER_SM
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)

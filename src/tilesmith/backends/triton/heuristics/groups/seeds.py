@@ -1,20 +1,15 @@
-"""Products whose tiles one program for each group would walk: when they are spread, and how."""
+"""Products whose tiles one program for each group would walk: how they are spread."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
-
-from typing_extensions import override
 
 from tilesmith.analysis.spread_loops.site import SHARES, shares_of
 from tilesmith.backends.triton.heuristics.matmul import matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.sides.blocks import sized
-from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
+from tilesmith.schedule.rules import TargetedKernel
 
-SPREAD = "spread_loops"
 MOST_GROUPS_PER_SM = 2
 """With more groups than these for each multiprocessor all are busy anyway."""
 PROGRAMS = 8
@@ -27,29 +22,6 @@ rows by cuBLAS 296; a program for each group 5333, workers that walk all groups 
 1024x1024 18.0, 17.5, 19.3 (14.6); 64 groups of up to 512 rows by 2048x4096 530, 554, 582 (382).
 Four or sixteen programs for a group instead of eight: 409, 427 instead of 410.
 """
-
-
-class SpreadForms(ScheduleRules):
-    """Loops over independent tiles that become programs."""
-
-    @override
-    def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
-        forms = super().row_forms(kernel)
-        is_alone = len(kernel.outline.grids) == 1 and bool(kernel.facts.matmuls)
-        return [*forms, SPREAD] if is_alone and kernel.loop_blocks else forms
-
-    @override
-    def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
-        if name != SPREAD:
-            return super().may_be_first_form(name, kernel)
-        (grid,) = kernel.outline.grids
-        groups = [axis.extent or 1 for axis in kernel.outline.axes_of(grid) if not axis.block]
-        return bool(groups) and prod(groups) <= MOST_GROUPS_PER_SM * kernel.target.num_sms
-
-    @override
-    def least_gain(self, name: str) -> float:
-        """Groups whose number is not known before the launch are taken for one."""
-        return 0.0 if name == SPREAD else super().least_gain(name)
 
 
 def group_seeds(kernel: TargetedKernel) -> list[GpuSeed]:

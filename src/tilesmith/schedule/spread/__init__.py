@@ -1,0 +1,1 @@
+"""Tiles that one program for each group would walk, and that programs may share."""
