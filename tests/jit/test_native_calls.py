@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,16 +11,10 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
-from tilesmith.runtime.calls.reader import process_readers
 
 SCALE = 3.0
 
-
-@pytest.fixture(autouse=True)
-def needs_reader() -> Iterator[None]:
-    yield
-    if process_readers().obstacle:
-        pytest.skip(process_readers().obstacle)
+pytestmark = pytest.mark.usefixtures("needs_reader")
 
 
 def is_native(kernel: Any, *args: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,17 +10,11 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
-from tilesmith.runtime.calls.reader import process_readers
 
 NUM_CALLS = 4
 """The first is traced, the second recognised, later ones run what was found for it."""
 
-
-@pytest.fixture(autouse=True)
-def needs_reader() -> Iterator[None]:
-    yield
-    if process_readers().obstacle:
-        pytest.skip(process_readers().obstacle)
+pytestmark = pytest.mark.usefixtures("needs_reader")
 
 
 def swapped(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
