@@ -125,6 +125,7 @@ NEW_ROOMS = (
     "tilesmith/compiler/launch_guards",
     "tilesmith/diagnostics/operators",
     "tilesmith/frontend/host_calls",
+    "tilesmith/frontend/read_values",
     "tilesmith/frontend/tracing/packed",
     "tilesmith/frontend/tracing/settled",
     "tilesmith/gradients/rounded",

@@ -101,6 +101,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend/advice": (4, 196),
     "tilesmith/frontend/functions/generator": (2, 91),
     "tilesmith/frontend/host_calls": (2, 277),
+    "tilesmith/frontend/read_values": (4, 270),
     "tilesmith/frontend/source/rewriting": (5, 650),
     "tilesmith/frontend/source/untouched": (2, 49),
     "tilesmith/frontend/tracing/packed": (2, 72),
@@ -168,13 +169,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_610,
-    "files in src": 817,
+    "lines in src": 116_870,
+    "files in src": 821,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 155,
+    "modules with one importer": 157,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -7,7 +7,8 @@ value is traced anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
@@ -20,8 +21,11 @@ from tilesmith.dtypes import F32, F64
 from tilesmith.frontend.containers import cell_contents, items_of, plain_number, rebuilt
 from tilesmith.frontend.device_forms import MAX_ITEMS, DeviceForms
 from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.read_values.attributes import Attributes
+from tilesmith.frontend.read_values.global_reads import globals_read, place_of
+from tilesmith.frontend.read_values.host_objects import HostObjectView
 from tilesmith.frontend.source.checks import check_helper
-from tilesmith.frontend.source.names import globals_read, is_library
+from tilesmith.frontend.source.names import is_library
 from tilesmith.frontend.tracing.guards import has_device_form
 from tilesmith.frontend.tracing.host_session import BlockSizeInt, RuntimeFloat, RuntimeInt
 from tilesmith.frontend.tracing.tensors import readable_name, reference, size_dim
@@ -47,7 +51,17 @@ class CapturedValues:
         """Sources of numbers that were constants once and changed: now they are parameters."""
         self._host_objects = host_objects
         """Arguments that only host code knows: device code reads their attributes."""
-        self._noted: set[FunctionType] = set()
+        self._noted: dict[FunctionType, str] = {}
+        self._attributes = Attributes(self._note, self._guards)
+
+    @contextmanager
+    def running(self, device_code: CodeType) -> Iterator[None]:
+        """Run device code within; then guards stand for what it read by itself."""
+        with self._attributes.recording():
+            yield
+        for key, known in self._tracer.tensor_refs.items():
+            self._tracer.closure_sources.setdefault(key, (known.host_tensor, known.source))
+        self._attributes.settle(device_code)
 
     def wrap(self, value: Any, source: str) -> Any:
         """The device-side form of a host value that the launcher finds at ``source``."""
@@ -76,22 +90,21 @@ class CapturedValues:
         if items is None:
             if not has_device_form(value):
                 raise errors.CantReadOnDevice(name=source, kind=kind_of(value))
-            self._guards.constant(value, source)
-            return self._forms.of(value)
+            return self._forms.of(self._note_leaf(value, source))
         self._guards.container(value, source)
+        self._attributes.reach(value, source)
         wrapped = [self.wrap(item.value, f"{source}{item.suffix}") for item in items]
         return CapturedList(wrapped, source) if type(value) is list else rebuilt(value, wrapped)
 
     def _wrap_number(self, value: Any, source: str) -> Any:
         if isinstance(value, BlockSizeInt):
             return size_of_dim(Dim.of(self._block(value, source)))
-        # Helpers read their module themselves: what they find there is part of the trace.
-        is_known = isinstance(value, bool) or source.startswith("__constants__[")
-        is_runtime = source in self._volatile and not is_known
-        if isinstance(value, RuntimeInt) or (is_runtime and isinstance(value, int)):
-            return self._runtime_int(value, source)
-        if isinstance(value, RuntimeFloat) or is_runtime:
-            return self._runtime_float(source)
+        if not isinstance(value, bool) and not self._guards.is_found_by_code(source):
+            is_runtime = source in self._volatile
+            if isinstance(value, RuntimeInt) or (is_runtime and isinstance(value, int)):
+                return self._runtime_int(value, source)
+            if isinstance(value, RuntimeFloat) or is_runtime:
+                return self._runtime_float(source)
         self._guards.constant(value, source)
         return value
 
@@ -149,9 +162,13 @@ class CapturedValues:
     def note_function(self, function: FunctionType, source: str) -> None:
         """What a function holds and reads is an input or a constant when device code calls it."""
         self._guards.constant(function, source)
-        if function in self._noted or is_library(function):
+        if is_library(function):
             return
-        self._noted.add(function)
+        if function in self._noted:
+            self._guards.same(self._noted[function], source)
+            return
+        self._noted[function] = source
+        outer, self._attributes.reader = self._attributes.reader, function.__code__
         for position, cell in enumerate(function.__closure__ or ()):
             held = cell_contents(cell)
             where = f"{source}.__closure__[{position}].cell_contents"
@@ -164,20 +181,14 @@ class CapturedValues:
             if known is not held:
                 self._forms.default_values[function, name] = known
         self.note_globals(function.__code__, function.__globals__)
+        self._attributes.reader = outer
 
     def note_globals(self, code: CodeType, scope: dict[str, Any]) -> None:
         """Globals that code reads are inputs (tensors) or guarded constants."""
         for read in globals_read(code, scope):
             if len(items_of(read.value) or ()) <= MAX_ITEMS:
-                position = self._constant_position(read.scope)
+                position = place_of(read.scope, self._tracer.constants)
                 self._note(read.value, f"__constants__[{position}][{read.name!r}]")
-
-    def _constant_position(self, scope: dict[str, Any]) -> int:
-        constants = self._tracer.constants
-        known = [i for i, constant in enumerate(constants) if constant is scope]
-        if not known:
-            constants.append(scope)
-        return known[0] if known else len(constants) - 1
 
     def _note(self, value: Any, source: str) -> Any:
         """A value that device code reaches by itself: remember where tensors in it are found.
@@ -185,7 +196,9 @@ class CapturedValues:
         The value itself, or one in which runtime numbers of host code have their device forms.
         """
         if isinstance(value, torch.Tensor):
-            self._note_tensor(value, source)
+            # One parameter stands for both places, so they must go on holding one tensor.
+            _, known = self._tracer.closure_sources.setdefault(id(value), (value, source))
+            self._guards.same(known, source)
         elif isinstance(value, FunctionType):
             self.note_function(value, source)
         elif isinstance(value, (bool, int, float)):
@@ -207,47 +220,20 @@ class CapturedValues:
     def _note_items(self, value: Any, source: str) -> Any:
         items = items_of(value)
         if items is None:
-            self._guards.constant(value, source)
-            return value
+            return self._note_leaf(value, source)
         self._guards.container(value, source)
+        self._attributes.reach(value, source)
         known = [self._note(item.value, f"{source}{item.suffix}") for item in items]
         is_same = all(new is item.value for new, item in zip(known, items))
         return value if is_same else rebuilt(value, known)
 
-    def _note_tensor(self, tensor: torch.Tensor, source: str) -> None:
-        _, known = self._tracer.closure_sources.setdefault(id(tensor), (tensor, source))
-        if known != source:
-            # One parameter stands for both places, so they must go on holding one tensor.
-            self._guards.require(f"{known} is {source}", value=True)
-
-
-class HostObjectView:
-    """The ``self`` of a method in device code: each attribute is captured when it is read."""
-
-    def __init__(self, captures: CapturedValues, value: Any, source: str) -> None:
-        self.__dict__.update(_captures=captures, _value=value, _source=source)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._value, name)
-        source = f"{self._source}.{name}"
-        if isinstance(value, MethodType) and value.__self__ is self._value:
-            return self._captures.method(value, source, self)
-        if is_plain_object(value):
-            return HostObjectView(self._captures, value, source)
-        return self._captures.wrap(value, source)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """A module that is called runs its ``forward``."""
-        name = "forward" if isinstance(self._value, torch.nn.Module) else "__call__"
-        return self.__getattr__(name)(*args, **kwargs)
-
-
-def is_plain_object(value: Any) -> bool:
-    """Whether a value is nothing but an object with attributes."""
-    if isinstance(value, torch.nn.Module):
-        return True
-    is_known = isinstance(value, (torch.Tensor, constexpr, type)) or items_of(value) is not None
-    return not is_known and not has_device_form(value) and plain_number(value) is value
+    def _note_leaf(self, value: Any, source: str) -> Any:
+        self._guards.constant(value, source)
+        self._attributes.reach(value, source)
+        if isinstance(value, MethodType):
+            self._note(value.__func__, f"{source}.__func__")
+            self._attributes.reach(value.__self__, f"{source}.__self__")
+        return value
 
 
 class CapturedList(list[Any]):

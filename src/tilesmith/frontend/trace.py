@@ -253,7 +253,8 @@ def _trace_device(
         captures = CapturedValues(tracer, forms, request.volatile, objects)
         device_values = [_wrap(captures, kernel, *pair) for pair in named]
         captures.note_globals(kernel.device_code, kernel.source.function.__globals__)
-        kernel.device_function(overrides)(*device_values)
+        with captures.running(kernel.device_code):
+            kernel.device_function(overrides)(*device_values)
         captures.declare_registered()
     function = tracer.finish(tracer.take_region(()))
     for left, right in tracer.equal_sizes:

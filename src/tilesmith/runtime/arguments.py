@@ -66,6 +66,9 @@ def compile_reader(
     return eval(text, {"__constants__": tuple(constants), "float": float, "torch": torch})
 
 
+_LOST = "except (AttributeError, LookupError, TypeError)"  # something is gone
+
+
 def compile_guard(
     captured: Sequence[str], guards: Sequence[tuple[Any, ...]], constants: Sequence[Any] = ()
 ) -> Callable[..., bool] | None:
@@ -77,8 +80,9 @@ def compile_guard(
     if not guards:
         return None
     tests, scope = _condition(guards, constants)
-    lost = "except (AttributeError, LookupError, TypeError): return False"
-    exec(f"def __holds({', '.join(captured)}):\n try: return {tests}\n {lost}", scope)
+    exec(
+        f"def __holds({', '.join(captured)}):\n try: return {tests}\n {_LOST}: return False", scope
+    )
     return scope["__holds"]
 
 
@@ -105,23 +109,18 @@ def compile_choice(
 
 def _choice_text(listed: str, tests: str, *, is_safe: bool) -> str:
     """A Python function, so that nothing stands between host code and a launcher that builds."""
+    text = f"""\
+def __choose({listed}):
+    global __launcher
+    try: __fits = {tests}
+    {_LOST}: __fits = False
+    if not __fits: return __otherwise({listed})
+"""
     if is_safe:
-        return f"__choose = lambda {listed}: " + (
-            f"__launcher({listed}) if {tests} else __otherwise({listed})"
-        )
-    return "\n".join(
-        [
-            f"def __choose({listed}):",
-            "    global __launcher",
-            f"    if not ({tests}): return __otherwise({listed})",
-            "    __used = __launcher",
-            "    try:",
-            f"        __used({listed})",
-            "    except __TritonError as __error:",
-            "        __launcher = __recover(__used, __error)",
-            f"        __choose({listed})",
-        ]
-    )
+        return f"{text}    __launcher({listed})"
+    again = f"__launcher = __recover(__used, __error); __choose({listed})"
+    used = f"    __used = __launcher\n    try: __used({listed})\n"
+    return f"{text}{used}    except __TritonError as __error: {again}"
 
 
 def _condition(

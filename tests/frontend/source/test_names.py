@@ -9,11 +9,11 @@ from types import ModuleType
 import pytest
 import torch
 
+from tilesmith.frontend.read_values.global_reads import globals_read
 from tilesmith.frontend.source.names import (
     bound_names,
     definitely_bound,
     find_names,
-    globals_read,
     is_library,
     read_names,
 )

@@ -1,15 +1,10 @@
-"""Which names code reads and binds: statements as Python scoping has it, helpers by their bytecode.
-
-Globals that helper functions read are no arguments, yet a trace depends on them.
-"""
+"""Which names statements read and bind, as Python scoping has it, and whose code is whose."""
 
 from __future__ import annotations
 
 import ast
-import dis
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -157,15 +152,6 @@ OWN_PARTS = frozenset({"", "frontend", "schedule", "language", "autotuner", "run
 """Our folders that kernels name functions of. Others may hold kernels, like a user's module."""
 
 
-@dataclass(frozen=True)
-class GlobalRead:
-    """One global that a function reads: the module's names, the name, the value now."""
-
-    scope: dict[str, Any]
-    name: str
-    value: Any
-
-
 def is_library(function: Any) -> bool:
     """Whether a function or module is torch's, Python's or ours: not code of the user's."""
     attribute = "__name__" if isinstance(function, ModuleType) else "__module__"
@@ -188,23 +174,3 @@ def bearing_name(code: CodeType, name: str) -> CodeType:
     # Operands of `and` and `or` became lambdas.
     is_made_up = code.co_name.startswith("__") or code.co_name == "<lambda>"
     return code.replace(co_name=name if is_made_up else code.co_name, co_consts=tuple(constants))
-
-
-def globals_read(code: CodeType, scope: dict[str, Any]) -> Iterator[GlobalRead]:
-    """Globals that code reads by name, and attributes of modules that it names."""
-    for part in nested_codes(code):
-        owner: ModuleType | None = None
-        for instruction in dis.get_instructions(part):
-            found: dict[str, Any] | None = None
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                found = scope
-            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and owner is not None:
-                found = owner.__dict__
-            owner = None
-            if found is None or instruction.argval not in found:
-                continue
-            value = found[instruction.argval]
-            if isinstance(value, ModuleType):
-                owner = None if is_library(value) else value
-            else:
-                yield GlobalRead(found, instruction.argval, value)

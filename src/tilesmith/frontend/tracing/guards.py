@@ -29,6 +29,13 @@ class Guard(NamedTuple):
     """Where the number stands that the trace took for a constant, if it is about one."""
     kept: Any = None
     """Stays alive with the guard, so that its id stays its own."""
+    is_moving: bool = False
+    """Whether it may fail though every name stands for the object that it stood for."""
+
+
+def is_moving(guard: tuple[Any, ...]) -> bool:
+    """Whether a guard may fail though all names stand for the same objects."""
+    return isinstance(guard, Guard) and guard.is_moving
 
 
 _COMPARED = (
@@ -60,20 +67,38 @@ class GuardList:
         """The same of what the specialization key covers, by expression."""
         self.tensors: dict[str, TensorType] = {}
         """What the trace took for granted of each tensor, by where it stands."""
+        self.moving: set[str] = set()
+        """Where attributes of objects stand: no key covers them, whatever it says of the object."""
 
     def is_keyed(self, source: str) -> bool:
         """Whether the specialization key covers what stands at ``source``."""
-        return root_of(source) in self._keyed
+        return root_of(source) in self._keyed and not self.is_found_by_code(source)
+
+    def is_found_by_code(self, source: str) -> bool:
+        """Whether device code looks there itself: in a module, at an attribute of an object."""
+        return source.startswith(("__constants__[", *self.moving))
 
     def require(
         self, expression: str, value: Any, number: str = "", *, kept: Any = None, source: str = ""
     ) -> None:
         """The expression, about what stands at ``source``, must have this value."""
-        guard = Guard(expression, value, number, kept)
+        is_moving = any(place in expression for place in self.moving)
+        guard = Guard(expression, value, number, kept, is_moving)
         if self.is_keyed(source):
             self.covered[expression] = guard
         elif guard not in self.guards:
             self.guards.append(guard)
+
+    def require_moving(self, expression: str, *, value: Any) -> None:
+        """The same of an object that the names stand for, of which no key tells."""
+        guard = Guard(expression, value, is_moving=True)
+        if guard not in self.guards:
+            self.guards.append(guard)
+
+    def same(self, place: str, other: str) -> None:
+        """One object stands at both places."""
+        if place != other:
+            self.require_moving(f"{place} is {other}", value=True)
 
     def constant(self, value: Any, source: str) -> None:
         """The trace took ``value`` for a constant."""

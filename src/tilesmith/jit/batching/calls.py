@@ -13,7 +13,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.frontend.functions.random import SEED_OF_CALL
-from tilesmith.frontend.source.names import GlobalRead, globals_read
+from tilesmith.frontend.read_values.global_reads import GlobalRead, globals_read
 from tilesmith.gradients.derived import options_of
 from tilesmith.gradients.launch_node import compile_source
 from tilesmith.jit.batching.device_code import write_batched

@@ -18,6 +18,7 @@ from tilesmith.frontend.source.kernel_source import KernelSource
 from tilesmith.frontend.source.names import parameter_names
 from tilesmith.frontend.source.rewriting.quiet_host import is_of_language
 from tilesmith.frontend.source.split_kernel import SplitKernel, make_function
+from tilesmith.frontend.tracing.guards import is_moving
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.definition import KernelDefinition
@@ -155,7 +156,7 @@ class FixedCalls:
     def open_guards(self, folder: HostFolder) -> Guards:
         """Those of something that the forms do not tell."""
         open_names = {*self.split.captured, HELD_MODULES} - folder.known.keys()
-        return [guard for guard in self.guards if open_names & names_of(guard[0])]
+        return [g for g in self.guards if is_moving(g) or open_names & names_of(g[0])]
 
     def fits(self, args: tuple[Any, ...]) -> bool:
         """Whether all guards hold for such arguments."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
+from tilesmith.frontend.tracing.guards import is_moving
 from tilesmith.jit.fixed_host.native_calls.steps import STEADY, StepFolder
 
 Watched = tuple[dict[str, Any], str, Any, CodeType | None]
@@ -31,6 +32,8 @@ def find_watched(
     """
     found: list[Watched] = []
     for guard in guards:
+        if is_moving(guard):
+            return None
         for place in _held(guard[0], modules):
             if place is None:
                 return None
