@@ -101,7 +101,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend/advice": (4, 196),
     "tilesmith/frontend/functions/generator": (2, 91),
     "tilesmith/frontend/host_calls": (2, 277),
-    "tilesmith/frontend/read_values": (4, 270),
+    "tilesmith/frontend/read_values": (4, 285),
     "tilesmith/frontend/source/rewriting": (5, 650),
     "tilesmith/frontend/source/untouched": (2, 49),
     "tilesmith/frontend/tracing/packed": (2, 72),
@@ -169,7 +169,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_870,
+    "lines in src": 116_890,
     "files in src": 821,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

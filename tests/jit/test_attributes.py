@@ -173,6 +173,21 @@ def closed_over() -> Callable[..., Any]:
     return lambda value: value * held.inner.factor
 
 
+FACTOR = 2.0
+
+
+class Making:
+    def __init__(self) -> None:
+        self.factor = FACTOR
+
+    def __call__(self, value):
+        return value * self.factor
+
+
+def of_made_object(value):
+    return Making()(value)
+
+
 def of_condition(value):
     if Options.factor > 2.5:
         return value * 3
@@ -182,12 +197,12 @@ def of_condition(value):
 READERS = [
     *(of_class, of_base, of_instance, of_chain, of_property, of_method, of_bound_method),
     *(of_partial, of_item, of_local_name, of_argument, of_getattr, of_bag, of_call, of_operator),
-    *(of_dataclass, of_module, of_type, closed_over(), of_condition),
+    *(of_dataclass, of_module, of_type, closed_over(), of_condition, of_made_object),
 ]
 
 
 def set_all(factor: float) -> None:
-    Options.factor = factor
+    globals()["FACTOR"] = Options.factor = factor
     for place in (INSTANCE, NESTED.inner, LISTED[1], BAG.inner, CALLED, MODULE.inner):
         place.factor = factor
 

@@ -52,7 +52,7 @@ class CapturedValues:
         self._host_objects = host_objects
         """Arguments that only host code knows: device code reads their attributes."""
         self._noted: dict[FunctionType, str] = {}
-        self._attributes = Attributes(self._note, self._guards)
+        self._attributes = Attributes(self, self._guards)
 
     @contextmanager
     def running(self, device_code: CodeType) -> Iterator[None]:
@@ -172,12 +172,12 @@ class CapturedValues:
         for position, cell in enumerate(function.__closure__ or ()):
             held = cell_contents(cell)
             where = f"{source}.__closure__[{position}].cell_contents"
-            known = self._note(held, where)
+            known = self.note(held, where)
             if known is not held:
                 self._forms.cell_values[id(cell)] = known
         for name in ("__defaults__", "__kwdefaults__"):
             held = getattr(function, name)
-            known = self._note(held, f"{source}.{name}") if held else held
+            known = self.note(held, f"{source}.{name}") if held else held
             if known is not held:
                 self._forms.default_values[function, name] = known
         self.note_globals(function.__code__, function.__globals__)
@@ -188,9 +188,9 @@ class CapturedValues:
         for read in globals_read(code, scope):
             if len(items_of(read.value) or ()) <= MAX_ITEMS:
                 position = place_of(read.scope, self._tracer.constants)
-                self._note(read.value, f"__constants__[{position}][{read.name!r}]")
+                self.note(read.value, f"__constants__[{position}][{read.name!r}]")
 
-    def _note(self, value: Any, source: str) -> Any:
+    def note(self, value: Any, source: str) -> Any:
         """A value that device code reaches by itself: remember where tensors in it are found.
 
         The value itself, or one in which runtime numbers of host code have their device forms.
@@ -212,7 +212,7 @@ class CapturedValues:
     def _note_partial(self, given: partial[Any], source: str) -> partial[Any]:
         """What is bound to the function is found where the closure of one would be."""
         self._guards.container(given, source)
-        function = self._note(given.func, f"{source}.func")
+        function = self.note(given.func, f"{source}.func")
         args = self._note_items(given.args, f"{source}.args")
         keywords = self._note_items(given.keywords, f"{source}.keywords")
         return partial(function, *args, **keywords)
@@ -223,7 +223,7 @@ class CapturedValues:
             return self._note_leaf(value, source)
         self._guards.container(value, source)
         self._attributes.reach(value, source)
-        known = [self._note(item.value, f"{source}{item.suffix}") for item in items]
+        known = [self.note(item.value, f"{source}{item.suffix}") for item in items]
         is_same = all(new is item.value for new, item in zip(known, items))
         return value if is_same else rebuilt(value, known)
 
@@ -231,7 +231,7 @@ class CapturedValues:
         self._guards.constant(value, source)
         self._attributes.reach(value, source)
         if isinstance(value, MethodType):
-            self._note(value.__func__, f"{source}.__func__")
+            self.note(value.__func__, f"{source}.__func__")
             self._attributes.reach(value.__self__, f"{source}.__self__")
         return value
 

@@ -12,16 +12,17 @@ import enum
 import inspect
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from tilesmith.frontend.containers import items_of, plain_number
 from tilesmith.frontend.language.host_functions import constexpr
+from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import is_library, nested_codes
 from tilesmith.frontend.tracing.guards import GuardList
 from tilesmith.frontend.tracing.host_session import BlockSizeInt
@@ -44,17 +45,25 @@ _OF_NO_PARTS = (
 """What has a note of its own, or never changes."""
 
 
+class _Notes(Protocol):
+    """What a trace depends on (``CapturedValues``)."""
+
+    def note(self, value: Any, source: str) -> Any: ...
+
+    def note_globals(self, code: CodeType, scope: dict[str, Any]) -> None: ...
+
+
 class Attributes:
     """Objects that device code of one trace reaches, and what it read of them."""
 
-    def __init__(self, note: Callable[[Any, str], Any], guards: GuardList) -> None:
-        self._note = note
+    def __init__(self, notes: _Notes, guards: GuardList) -> None:
+        self._notes = notes
         self._guards = guards
         self.reader: CodeType | None = None
         """The function whose reads are noted; None for device code of the kernel itself."""
         self._reached: list[tuple[CodeType | None, Any, str]] = []
-        self._codes: dict[CodeType, str] = {}
-        """Code that ran, and the name of its module."""
+        self._codes: dict[CodeType, dict[str, Any]] = {}
+        """Code that ran, and the names of its module."""
 
     def reach(self, value: Any, source: str) -> None:
         """The function that is looked at reaches an object, found by the launcher at ``source``."""
@@ -77,16 +86,22 @@ class Attributes:
                 sys.setprofile(None)
         if outer is not None:
             # Under a profiler all functions that can be reached count as run.
-            self._codes.update((code, "") for code, _, _ in self._reached if code is not None)
+            self._codes.update((code, {}) for code, _, _ in self._reached if code is not None)
 
     def _see(self, frame: FrameType, event: str, _: object) -> None:
         if event == "call":
-            self._codes[frame.f_code] = frame.f_globals.get("__name__", "")
+            self._codes[frame.f_code] = frame.f_globals
 
     def settle(self, device_code: CodeType) -> None:
         """Guards stand for what device code read of objects when it ran."""
-        codes = {device_code, *(code for code, name in self._codes.items() if _is_users(name))}
+        codes = {
+            device_code: {},
+            **{c: names for c, names in self._codes.items() if _is_users(names)},
+        }
         ran = {_key(code) for code in codes}
+        for code, names in codes.items():
+            # Methods that nothing names ran too: those that make objects.
+            self._notes.note_globals(code, names if RUNTIME not in names else {})
         named = dict.fromkeys(sorted({name for code in codes for name in _names_in(code)}))
         names = [*named, *(name for name in _CALLED_UNNAMED if name not in named)]
         known: dict[int, str] = {}
@@ -108,11 +123,11 @@ class Attributes:
             return  # every config has its own
         self._guards.moving.add(source)
         self.reader = None
-        self._note(held, source)
+        self._notes.note(held, source)
 
 
-def _is_users(module: str) -> bool:
-    return not is_library(ModuleType(module))
+def _is_users(names: dict[str, Any]) -> bool:
+    return not is_library(ModuleType(names.get("__name__", "")))
 
 
 def _key(code: CodeType) -> tuple[str, str]:
