@@ -127,7 +127,9 @@ class Attributes:
 
 
 def _is_users(names: dict[str, Any]) -> bool:
-    return not is_library(ModuleType(names.get("__name__", "")))
+    """Whether code of a module is neither a library's nor any of ours, which traces it."""
+    module = str(names.get("__name__", ""))
+    return module.partition(".")[0] != "tilesmith" and not is_library(ModuleType(module))
 
 
 def _key(code: CodeType) -> tuple[str, str]:
