@@ -81,17 +81,17 @@ class Runs:
     def __init__(self, case: Case, target: str = "") -> None:
         self.program, self.arguments, self.wanted, kernel, _ = case
         self.device = "cuda" if target == "cuda" else "cpu"
-        given = self.given(self._fresh())
-        is_plain = target in ("", "cuda")
-        self.bound: BoundKernel = (
-            kernel.bind(given) if is_plain else kernel.bind(given, target=target)
-        )
+        self._target = {} if target in ("", "cuda") else {"target": target}
+        self.bound: BoundKernel = kernel.bind(self.given(self._fresh()), **self._target)
 
     def _fresh(self) -> list[Placed]:
+        return self._copies(self.arguments, self.device)
+
+    def _copies(self, arguments: Sequence[Placed], device: str) -> list[Placed]:
         copies: dict[str, Placed] = {}
-        for spec, placed in zip(self.program.arguments, self.arguments):
+        for spec, placed in zip(self.program.arguments, arguments):
             other = copies.get(spec.shares)
-            copies[spec.name] = shared(other, spec) if other else placed.copy(self.device)
+            copies[spec.name] = shared(other, spec) if other else placed.copy(device)
         return list(copies.values())
 
     def given(self, placed: list[Placed]) -> tuple[Any, ...]:
@@ -103,6 +103,8 @@ class Runs:
         """What is wrong with what a call computes, or nothing."""
         placed = self._fresh()
         returned = call(*self.given(placed))
+        if self.device != "cpu":  # all at once: each part of it would wait for the device again
+            placed = self._copies(placed, "cpu")
         names = [spec.name for spec in self.program.arguments]
         outputs = [
             placed[names.index(spec.name)].view
@@ -128,6 +130,15 @@ class Runs:
         """The problem of compiled code."""
         return self.problem(self.bound.compile_config(config))
 
+    def called(self, kernel: Any) -> str:
+        """The problem of plain calls; the first finds the code, the next goes a shorter way."""
+        return self.problem(kernel) or self.problem(kernel)
+
+    def unlaunched(self, config: Any) -> str:
+        """A call up to its launch, and what is compiled for it; any problem is an error."""
+        self.bound.compile_config(config)(*self.given(self._fresh()))
+        return ""
+
     def interpreted(self, config: Any) -> str:
         """The problem of the reference interpreter with tiles of a config (None: whole)."""
         executable = self.bound._executables.get(config, REFERENCE)
@@ -151,7 +162,7 @@ class Runs:
         if key not in _specs:
             if len(_specs) >= MOST_SPECS:
                 _specs.clear()
-            bound = make_kernel(self.program).bind(self.given(self._fresh()))
+            bound = make_kernel(self.program).bind(self.given(self._fresh()), **self._target)
             _specs[key] = bound.config_spec
         return _specs[key]
 
