@@ -2,11 +2,12 @@
 
 ``python -m tools.fuzz --count 5000 --seed 7 [--device cuda] [--jobs 8] [--seconds 480]``. Writes a
 line for each program to a log, and goes on where that ends. Each failing program is made smaller
-and written as a file that runs it again (``--one-file``: as a line of ``failures.jsonl``).
-``--device cuda --unlaunched`` compiles what a GPU would run, on a machine without one. A worker that hangs or dies is reported with its program
-and replaced. At the end: how many kernels, shapes and configs were compared, and which pairs of
-features they had. A case is a kernel, a set of sizes and a config whose results were compared:
-where a kernel takes any sizes many cases share one compiled code, else each has its own.
+and written as a file that runs it again (``--one-file``: as a line of ``failures.jsonl``). A worker
+that hangs or dies is reported with its program and replaced. At the end: how many kernels, shapes
+and configs were compared, and which pairs of features they had. A case is a kernel, a set of sizes
+and a config whose results were compared: where a kernel takes any sizes many cases share one
+compiled code, else each has its own. ``--device cuda --unlaunched`` compiles what a GPU would run,
+on a machine without one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from pathlib import Path
 from tests.fuzzing.coverage import read_coverage
 from tests.fuzzing.processes import Job, Limits, check_all
 from tests.fuzzing.records import GOOD, Records, commit
-from tests.fuzzing.ways import GPU_MODES
 from tests.fuzzing.saved_programs import write_saved
+from tests.fuzzing.ways import GPU_MODES
 
 OTHER_SHARE = 10
 """Without a GPU one program in so many also runs under Triton's interpreter, and as many others
@@ -62,6 +63,8 @@ def make_jobs(options: argparse.Namespace) -> list[Job]:
         mode = "unlaunched" if options.unlaunched else "cuda"
     numbers = range(options.first, options.first + options.count)
     shared = {"seed": options.seed, "shrink": not options.no_shrink, "candidates": CANDIDATES}
+    if options.program_seconds is not None:
+        shared["seconds"] = options.program_seconds
 
     def jobs(mode: str, chosen: range, members: int) -> list[Job]:
         own = {**shared, "mode": mode, "members": members}
@@ -94,6 +97,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--jobs", type=int, default=os.cpu_count(), help="processes")
     add("--timeout", type=float, default=240.0, help="seconds for a shape and config")
     add("--seconds", type=float, default=float("inf"), help="begin nothing after so many")
+    add("--program-seconds", type=float, help="for one program; what was compared counts")
     add("--gradients", action="store_true", help="compare derived gradients only")
     add("--exported", action="store_true", help="run exported modules only, interpreted")
     add("--no-build", action="store_true", help="emit Triton code but do not compile it")

@@ -81,6 +81,8 @@ class Runs:
     def __init__(self, case: Case, target: str = "") -> None:
         self.program, self.arguments, self.wanted, kernel, _ = case
         self.device = "cuda" if target == "cuda" else "cpu"
+        self._is_launched = target != GPU
+        """Whether code is more than compiled: if not, any problem is an error."""
         self._target = {} if target in ("", "cuda") else {"target": target}
         self.bound: BoundKernel = kernel.bind(self.given(self._fresh()), **self._target)
 
@@ -103,6 +105,8 @@ class Runs:
         """What is wrong with what a call computes, or nothing."""
         placed = self._fresh()
         returned = call(*self.given(placed))
+        if not self._is_launched:
+            return ""
         if self.device != "cpu":  # all at once: each part of it would wait for the device again
             placed = self._copies(placed, "cpu")
         names = [spec.name for spec in self.program.arguments]
@@ -130,14 +134,17 @@ class Runs:
         """The problem of compiled code."""
         return self.problem(self.bound.compile_config(config))
 
+    def default(self) -> str:
+        """The problem with the default config, that of the first sizes the kernel was bound to.
+
+        Where other sizes have another one a call may replace it, as calls of users do.
+        """
+        is_own = self.own_spec().default_config() == self.bound.config_spec.default_config()
+        return self.compiled(None) if is_own else self.problem(self.bound)
+
     def called(self, kernel: Any) -> str:
         """The problem of plain calls; the first finds the code, the next goes a shorter way."""
         return self.problem(kernel) or self.problem(kernel)
-
-    def unlaunched(self, config: Any) -> str:
-        """A call up to its launch, and what is compiled for it; any problem is an error."""
-        self.bound.compile_config(config)(*self.given(self._fresh()))
-        return ""
 
     def interpreted(self, config: Any) -> str:
         """The problem of the reference interpreter with tiles of a config (None: whole)."""

@@ -6,19 +6,17 @@ compilation that sizes and alignment ask for. Only results are missing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
 from typing import Any
 
 import torch
 
 from tilesmith.backends.triton.build import Pointer, build_kernel
+from tilesmith.exc import TritonError
 from tilesmith.runtime.launchers import triton as launching
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"
-seconds: list[float] = []
-"""What each compilation took."""
 
 
 def _pointer(tensor: torch.Tensor) -> Pointer:
@@ -31,36 +29,38 @@ def _run_nothing(*values: Any) -> None:
     """In the place of a launch."""
 
 
-class _NoArguments(Exception):
-    """Memory that a tensor of this machine cannot stand for."""
-
-
 def _compile_only(
-    launcher: Any,
+    self: Any,
     key: Hashable,
     grid: tuple[int, ...],
     arguments: tuple[Any, ...],
     constexprs: tuple[int, ...],
 ) -> None:
     """In the place of the first launch."""
-    artifact = launcher.artifact
-    for item in launcher._descriptors:
+    artifact = self.artifact
+    for item in self._descriptors:
         item.construct(*arguments)
     values = {
         parameter.name: _pointer(value) if parameter.is_tensor else value
         for parameter, value in zip(artifact.parameters, arguments)
     }
-    begin = time.monotonic()
-    compiled = build_kernel(artifact, values, launcher._function)
-    seconds.append(time.monotonic() - begin)
-    limit = artifact.target.shared_bytes
-    if limit and compiled.metadata.shared > limit:
-        from triton.runtime.errors import OutOfResources
+    try:
+        compiled = build_kernel(artifact, values, self._function)
+        _check_room(compiled, artifact.target.shared_bytes)
+    except Exception as error:
+        name, path = artifact.name.lstrip("_"), str(self.path)
+        raise TritonError.wrapping(error, function=name, path=path) from error
+    self._compiled[key] = compiled
+    self._scope["__stream"] = lambda device: 0
+    self._ready[key] = (_run_nothing, None, None)
 
+
+def _check_room(compiled: Any, limit: int) -> None:
+    """As Triton does when it loads what was compiled."""
+    from triton.runtime.errors import OutOfResources
+
+    if limit and compiled.metadata.shared > limit:
         raise OutOfResources(compiled.metadata.shared, limit, "shared memory")
-    launcher._compiled[key] = compiled
-    launcher._scope["__stream"] = lambda device: 0
-    launcher._ready[key] = (_run_nothing, None, None)
 
 
 def launch_nothing() -> None:

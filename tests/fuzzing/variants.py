@@ -56,7 +56,15 @@ def family(program: Program, seed: int, count: int, *, shares_code: bool = False
         members.append(replace(program, sizes=sizes, seed=random.randrange(10_000), data=data))
     if not names:
         members.append(replace(program, seed=program.seed + 1, data=DATA[-1 - seed % 2]))
-    return members
+    return _by_code(members, seed) if shares_code and names else members
+
+
+def _by_code(members: list[Program], seed: int) -> list[Program]:
+    """One kind after the other, so that what is compiled has served before more is compiled."""
+    kinds = [codes(_first_of_kind(members[0], seed, kind)) for kind in range(CODES)]
+    found = [codes(member.sizes) for member in members]
+    order = [kinds.index(own) if own in kinds else CODES for own in found]
+    return [members[n] for n in sorted(range(len(members)), key=order.__getitem__)]
 
 
 def code_of(size: int) -> int:

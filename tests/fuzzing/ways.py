@@ -106,7 +106,6 @@ def older_ways(case: Case, seed: int) -> Iterator[Way]:
 def gpu_ways(case: Case, seed: int, *, launches: bool) -> Iterator[Way]:
     """What is checked on a GPU; shapes that share code have the same configs."""
     runs = Runs(case, "cuda" if launches else GPU)
-    run = runs.compiled if launches else runs.unlaunched
     random = Random(f"{seed}/{codes(case.program.sizes)}")
     # Of this shape: what fits smaller ones may take minutes to compile, and exceed all limits.
     spec = runs.own_spec()
@@ -117,7 +116,7 @@ def gpu_ways(case: Case, seed: int, *, launches: bool) -> Iterator[Way]:
             # As users do; native code recognises the second call of these sizes.
             yield Way(CALLED, lambda: runs.called(case.kernel), counts_as=name)
             continue
-        yield Way(name, lambda config=config: run(config))
+        yield Way(name, lambda config=config: runs.compiled(config) if config else runs.default())
 
 
 def gpu_backend(config: Any) -> str:
@@ -126,8 +125,8 @@ def gpu_backend(config: Any) -> str:
     return f"cuda:{kind or 'default'}"
 
 
-CALLED = "cuda:called by name"
-DEFAULTS = (gpu_backend(None), CALLED.split()[0])
+CALLED = "cuda:called"
+DEFAULTS = (gpu_backend(None), CALLED)
 """Backends of default configs, which must fit any GPU."""
 
 

@@ -90,7 +90,7 @@ def check(job: Job, coverage: Coverage, say: Say = _quiet) -> Job:
     members = family(program, job["index"], job.get("members", 0), shares_code=is_device)
     if job["mode"] == "gradient":  # whole numbers only
         members = [replace(member, data="") for member in members]
-    stop = job.get("stop", math.inf)
+    stop = min(job.get("stop", math.inf), time.monotonic() + job.get("seconds", math.inf))
     say({"begun": saved(members, job["index"], job["mode"], "the process ended or hung")})
     clock = Clock()
     watch = Watch(stop, lambda number, way, x: say({"shape": number, "at": way, "cases": dict(x)}))
