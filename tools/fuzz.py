@@ -102,7 +102,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--exported", action="store_true", help="run exported modules only, interpreted")
     add("--no-build", action="store_true", help="emit Triton code but do not compile it")
     add("--no-shrink", action="store_true", help="leave failing programs as they are")
-    add("--one-file", action="store_true", help="failing programs as lines of one file")
+    add("--one-file", action="store_true", help="failing programs as lines of one file, no tables")
     add("--out", default="fuzz-failures", help="folder for failing programs, log and coverage")
     return parser.parse_args(arguments)
 
@@ -139,7 +139,8 @@ def main(arguments: list[str] | None = None) -> int:
     limits = Limits(options.jobs, options.timeout, options.seconds, str(covered))
     check_all(jobs, limits, report)
     covered.write_text(json.dumps(coverage.rows()))
-    (folder / "coverage.txt").write_text(f"{coverage.table()}\n\n{coverage.by_op()}\n")
+    if not options.one_file:
+        (folder / "coverage.txt").write_text(f"{coverage.table()}\n\n{coverage.by_op()}\n")
     print(f"{coverage.table()}\n{records.summary()}")
     seconds = time.monotonic() - start
     print(f"{done} of {len(jobs)} programs of seed {options.seed} in {seconds:.0f} s")
