@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tilesmith.analysis.product_operands import least_contracted
+from tilesmith.analysis.product_operands import LEAST_CONTRACTED, least_contracted
 from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.source_writer import OPERATORS, Precedence
 from tilesmith.diagnostics.catalogue import InternalError
@@ -267,12 +267,18 @@ class Spelling:
 
 
 def _dot_minimums(function: Function) -> dict[str, int]:
-    """The least padded size of every runtime size that takes part in a matrix product."""
+    """The least padded size of every runtime size that takes part in a matrix product.
+
+    As ``schedule.space.sizes`` has it: what is larger here nobody has made room for.
+    """
     found: dict[str, int] = {}
     known = definitions(function.body)
     for op in (op for op in walk_function(function) if isinstance(op, Dot)):
-        least = least_contracted(op, known)
-        for dim in (*op.lhs.tile.shape, *op.rhs.tile.shape):
+        rows, columns = op.result.tile.shape[-2:]
+        if rows.is_one or columns.is_one:
+            continue
+        sides = ((rows, LEAST_CONTRACTED), (columns, LEAST_CONTRACTED))
+        for dim, least in (*sides, (op.lhs.tile.shape[-1], least_contracted(op, known))):
             found.update({symbol: max(least, found.get(symbol, 0)) for symbol in dim.symbols})
     return found
 
