@@ -20,12 +20,16 @@ from tests.fuzzing.tracked import Tracked
 from tests.fuzzing.variants import codes
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.exc import ReduceIdentityNotGiven
+from tilesmith.exc import ReduceIdentityNotGiven, TritonError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import REFERENCE
+from tilesmith.lab.failures import classify
+from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"
+TOO_LARGE = "exceeds triton maximum tensor numel"
+OUT_OF_RESOURCES = Verdict.OUT_OF_RESOURCES
 MOST_SPECS = 16
 _specs: dict[tuple[str, tuple[int, ...]], Any] = {}
 """Spaces of configs by kernel and kind of sizes: a kernel is traced for each."""
@@ -137,10 +141,15 @@ class Runs:
     def default(self) -> str:
         """The problem with the default config, that of the first sizes the kernel was bound to.
 
-        Where other sizes have another one a call may replace it, as calls of users do.
+        Where it is too large for other sizes, which have another one, calls may replace it.
         """
-        is_own = self.own_spec().default_config() == self.bound.config_spec.default_config()
-        return self.compiled(None) if is_own else self.problem(self.bound)
+        try:
+            return self.compiled(None)
+        except TritonError as error:
+            is_own = self.own_spec().default_config() == self.bound.config_spec.default_config()
+            if is_own or not needs_too_much(error):
+                raise
+            return self.problem(self.bound)
 
     def called(self, kernel: Any) -> str:
         """The problem of plain calls; the first finds the code, the next goes a shorter way."""
@@ -207,6 +216,11 @@ class Runs:
             raise UndecidedError
         with tempfile.TemporaryDirectory() as folder:
             return self.problem(import_text(source, folder).kernel)
+
+
+def needs_too_much(error: TritonError) -> bool:
+    """Whether a tile, or what programs share, is larger than Triton or a device allows."""
+    return TOO_LARGE in str(error) or classify(error, Verdict.RUN_ERROR)[0] is OUT_OF_RESOURCES
 
 
 def random_forms(spec: Any, random: Random) -> list[Any]:
