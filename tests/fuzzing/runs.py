@@ -28,8 +28,6 @@ from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"
-TOO_LARGE = "exceeds triton maximum tensor numel"
-OUT_OF_RESOURCES = Verdict.OUT_OF_RESOURCES
 MOST_SPECS = 16
 _specs: dict[tuple[str, tuple[int, ...]], Any] = {}
 """Spaces of configs by kernel and kind of sizes: a kernel is traced for each."""
@@ -220,7 +218,7 @@ class Runs:
 
 def needs_too_much(error: TritonError) -> bool:
     """Whether a tile, or what programs share, is larger than Triton or a device allows."""
-    return TOO_LARGE in str(error) or classify(error, Verdict.RUN_ERROR)[0] is OUT_OF_RESOURCES
+    return classify(error, Verdict.RUN_ERROR)[0] is Verdict.OUT_OF_RESOURCES
 
 
 def random_forms(spec: Any, random: Random) -> list[Any]:
