@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.fuzzing.program import Program, UndecidedError
 from tests.fuzzing.runs import Case, cases
 from tests.fuzzing.threads import threads_for
-from tests.fuzzing.ways import Way, gpu_backend, ways
+from tests.fuzzing.ways import DEFAULTS, GPU_MODES, Way, ways
 from tilesmith.exc import AutodiffNotSupported, InvalidConfig, TritonError
 from tilesmith.lab.failures import classify
 from tilesmith.store.outcome import Verdict as Outcome
@@ -27,6 +27,10 @@ class Failure:
     way: str
     problem: str
     program: Program | None = None
+
+
+Compared = dict[tuple[str, str], str]
+"""The backend of each pair of a config (or another way) and sizes whose results were compared."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,11 @@ class Watch(NamedTuple):
 
     Attributes:
         stop: nothing is begun after this time.
-        tell: is told each shape (its number) and way before it runs.
+        tell: is told each shape (its number) and way before it runs, and the cases before it.
     """
 
     stop: float = math.inf
-    tell: Callable[[int, str], None] = lambda number, way: None
+    tell: Callable[[int, str, Counter[str]], None] = lambda number, way, cases: None
 
 
 UNWATCHED = Watch()
@@ -63,18 +67,17 @@ def judge(members: Sequence[Program], seed: int, mode: str, watch: Watch = UNWAT
     Raises UndecidedError if nothing is known of any.
     """
     refused: list[Failure] = []
-    compared: set[tuple[str, ...]] = set()
+    compared: Compared = {}
     for case in cases(members):
         if time.monotonic() > watch.stop:
             break
         # On a GPU there is nothing for threads to share.
-        with threads_for(case.program, seed) if mode != "cuda" else nullcontext():
+        with threads_for(case.program, seed) if mode not in GPU_MODES else nullcontext():
             failure = _judge_case(case, seed, mode, refused, compared, watch)
         if failure is not None:
-            return Verdict(failure, tuple(refused), Counter(backend for backend, *_ in compared))
-    counts = Counter(backend for backend, *_ in compared)
+            return Verdict(failure, tuple(refused), Counter(compared.values()))
     wrong = next((failure for failure in refused if not is_too_large(failure.problem)), None)
-    return Verdict(wrong, tuple(refused), counts)
+    return Verdict(wrong, tuple(refused), Counter(compared.values()))
 
 
 def _judge_case(
@@ -82,7 +85,7 @@ def _judge_case(
     seed: int,
     mode: str,
     refused: list[Failure],
-    compared: set[tuple[str, ...]],
+    compared: Compared,
     watch: Watch,
 ) -> Failure | None:
     name, program = "bind", case.program
@@ -91,7 +94,7 @@ def _judge_case(
             name = way.name
             if time.monotonic() > watch.stop:
                 return None
-            watch.tell(case.number, name)
+            watch.tell(case.number, name, Counter(compared.values()))
             try:
                 problem = way.find_problem()
             except (UndecidedError, AutodiffNotSupported):
@@ -102,7 +105,8 @@ def _judge_case(
             if problem:
                 return Failure(name, problem, program)
             if way.is_compared:  # the same shape with other data is no other case
-                compared.add((way.backend, way.name, str(sorted(program.sizes.items()))))
+                kind = way.counts_as or name
+                compared.setdefault((kind, str(sorted(program.sizes.items()))), way.backend)
     except InvalidConfig as error:
         # No config at all is small enough: what comes after this way cannot be run.
         refused.append(Failure(f"after {name}", f"{type(error).__name__}: {error}", program))
@@ -116,7 +120,7 @@ def _refusal(way: Way, error: InvalidConfig | TritonError, program: Program) -> 
     if isinstance(error, InvalidConfig):
         return Failure(way.name, f"{type(error).__name__}: {error}", program)
     verdict, reason = classify(error, Outcome.RUN_ERROR)
-    if way.backend == gpu_backend(None) or verdict is not Outcome.OUT_OF_RESOURCES:
+    if way.backend in DEFAULTS or verdict is not Outcome.OUT_OF_RESOURCES:
         raise error
     return Failure(way.name, f"{verdict.value}: {reason}", program)
 

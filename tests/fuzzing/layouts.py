@@ -33,7 +33,7 @@ class Placed:
 
     def copy(self, device: str) -> Placed:
         """The same in memory of its own."""
-        memory = self.memory.clone().to(device)
+        memory = self.memory.to(device, copy=True)
         view = memory.as_strided(self.view.size(), self.view.stride(), self.view.storage_offset())
         return Placed(view, memory)
 

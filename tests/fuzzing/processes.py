@@ -44,7 +44,7 @@ class Worker:
 
     def _start(self) -> None:
         # A process for a GPU has nothing in common with others.
-        python = (sys.executable,) if self.mode == "cuda" else warm_python()
+        python = (sys.executable,) if self.mode in ("cuda", "unlaunched") else warm_python()
         self._process = subprocess.Popen(
             [*python, "-m", "tests.fuzzing.worker", self.mode, self.coverage],
             stdin=subprocess.PIPE,
@@ -91,7 +91,7 @@ class Worker:
         self.stop()
         status = self._process.returncode
         if what == "hung" and time.monotonic() >= last:
-            return {"outcome": "cut"}
+            return {"outcome": "cut", "cases": begun.get("cases", {})}
         self._start()
         if answer is not None:
             return answer  # the process is of no use after it
@@ -111,13 +111,13 @@ class Worker:
 
 def last_words(begun: Job, problem: str, mode: str) -> Job:
     """The answer for a process that gave none: with its program and what it was about to run."""
-    way = begun.get("at", mode)
+    way, cases = begun.get("at", mode), begun.get("cases", {})
     if "begun" not in begun:
         return {"way": way, "problem": problem}
     saved = begun["begun"]
     last = begun.get("shape", 0) + 1
     note = f"{problem} in shape {last}: {way}"
-    return {"way": way, "problem": note, "saved": {**saved, "note": note}}
+    return {"way": way, "problem": note, "cases": cases, "saved": {**saved, "note": note}}
 
 
 @dataclass(frozen=True)

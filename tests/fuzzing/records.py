@@ -53,15 +53,20 @@ class Records:
         outcomes: Counter[str] = Counter(line["outcome"] for line in self._lines.values())
         cases: Counter[str] = Counter()
         commits: Counter[str] = Counter()
+        seconds: Counter[str] = Counter()
         for line in self._lines.values():
             cases.update(line["cases"])
             commits[line["commit"]] += sum(line["cases"].values())
+            seconds.update({k: round(v) for k, v in line.get("seconds", {}).items()})
+        is_run = all(line["mode"] != "unlaunched" for line in self._lines.values())
+        verb = "compared" if is_run else "compiled (not launched) or compared"
         refused = sum(line.get("refused", 0) for line in self._lines.values())
         return (
             f"{sum(outcomes.values())} programs: {_listed(outcomes)}\n"
             f"{refused} times a GPU had no room for a config\n"
-            f"{sum(cases.values())} cases (kernel, shape, config) compared: {_listed(cases)}\n"
-            f"cases by commit: {_listed(commits)}"
+            f"{sum(cases.values())} cases (kernel, shape, config) {verb}: {_listed(cases)}\n"
+            f"cases by commit: {_listed(commits)}\n"
+            f"seconds of workers: {_listed(seconds)}"
         )
 
 

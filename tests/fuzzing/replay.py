@@ -1,11 +1,14 @@
 """Runs a saved program again and shows what goes wrong.
 
-``PYTHONPATH=src:. python -m tests.fuzzing.replay FILE.json``; exits with 1 at the first problem.
-Files of mode "interpret" need TRITON_INTERPRET=1 in the environment.
+``PYTHONPATH=src:. python -m tests.fuzzing.replay FILE.json [MODE]``; exits with 1 at the first
+problem. ``FILE.jsonl:3`` is the third line of a file that has a program in each. MODE is that of
+the file unless it is given: programs of a GPU (``cuda``) can be ``unlaunched``, ``build`` or
+``host`` elsewhere. Files of mode "interpret" need TRITON_INTERPRET=1 in the environment.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,9 +44,28 @@ def replay(data: Mapping[str, Any]) -> bool:
     return True
 
 
-if __name__ == "__main__":
-    if sys.argv[1].endswith(".json") and '"interpret"' in Path(sys.argv[1]).read_text():
+def read(place: str) -> dict[str, Any]:
+    """A file, or a line of one."""
+    file, _, number = place.partition(":")
+    if not number:
+        return read_saved(Path(file))
+    return json.loads(Path(file).read_text().splitlines()[int(number) - 1])
+
+
+def main(place: str, mode: str = "") -> int:
+    """Run from the command line."""
+    data = read(place)
+    data["mode"] = mode or data["mode"]
+    if data["mode"] == "interpret":
         from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
 
         patch_interpreter()
-    sys.exit(0 if replay(read_saved(Path(sys.argv[1]))) else 1)
+    if data["mode"] == "unlaunched":
+        from tests.fuzzing.unlaunched import launch_nothing
+
+        launch_nothing()
+    return 0 if replay(data) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -20,9 +20,11 @@ from tests.fuzzing.tracked import Tracked
 from tests.fuzzing.variants import codes
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.exc import ReduceIdentityNotGiven
+from tilesmith.exc import ReduceIdentityNotGiven, TritonError
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import REFERENCE
+from tilesmith.lab.failures import classify
+from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"
@@ -81,17 +83,19 @@ class Runs:
     def __init__(self, case: Case, target: str = "") -> None:
         self.program, self.arguments, self.wanted, kernel, _ = case
         self.device = "cuda" if target == "cuda" else "cpu"
-        given = self.given(self._fresh())
-        is_plain = target in ("", "cuda")
-        self.bound: BoundKernel = (
-            kernel.bind(given) if is_plain else kernel.bind(given, target=target)
-        )
+        self._is_launched = target != GPU
+        """Whether code is more than compiled: if not, any problem is an error."""
+        self._target = {} if target in ("", "cuda") else {"target": target}
+        self.bound: BoundKernel = kernel.bind(self.given(self._fresh()), **self._target)
 
     def _fresh(self) -> list[Placed]:
+        return self._copies(self.arguments, self.device)
+
+    def _copies(self, arguments: Sequence[Placed], device: str) -> list[Placed]:
         copies: dict[str, Placed] = {}
-        for spec, placed in zip(self.program.arguments, self.arguments):
+        for spec, placed in zip(self.program.arguments, arguments):
             other = copies.get(spec.shares)
-            copies[spec.name] = shared(other, spec) if other else placed.copy(self.device)
+            copies[spec.name] = shared(other, spec) if other else placed.copy(device)
         return list(copies.values())
 
     def given(self, placed: list[Placed]) -> tuple[Any, ...]:
@@ -103,6 +107,10 @@ class Runs:
         """What is wrong with what a call computes, or nothing."""
         placed = self._fresh()
         returned = call(*self.given(placed))
+        if not self._is_launched:
+            return ""
+        if self.device != "cpu":  # all at once: each part of it would wait for the device again
+            placed = self._copies(placed, "cpu")
         names = [spec.name for spec in self.program.arguments]
         outputs = [
             placed[names.index(spec.name)].view
@@ -128,6 +136,23 @@ class Runs:
         """The problem of compiled code."""
         return self.problem(self.bound.compile_config(config))
 
+    def default(self) -> str:
+        """The problem with the default config, that of the first sizes the kernel was bound to.
+
+        Where it is too large for other sizes, which have another one, calls may replace it.
+        """
+        try:
+            return self.compiled(None)
+        except TritonError as error:
+            is_own = self.own_spec().default_config() == self.bound.config_spec.default_config()
+            if is_own or not needs_too_much(error):
+                raise
+            return self.problem(self.bound)
+
+    def called(self, kernel: Any) -> str:
+        """The problem of plain calls; the first finds the code, the next goes a shorter way."""
+        return self.problem(kernel) or self.problem(kernel)
+
     def interpreted(self, config: Any) -> str:
         """The problem of the reference interpreter with tiles of a config (None: whole)."""
         executable = self.bound._executables.get(config, REFERENCE)
@@ -151,7 +176,7 @@ class Runs:
         if key not in _specs:
             if len(_specs) >= MOST_SPECS:
                 _specs.clear()
-            bound = make_kernel(self.program).bind(self.given(self._fresh()))
+            bound = make_kernel(self.program).bind(self.given(self._fresh()), **self._target)
             _specs[key] = bound.config_spec
         return _specs[key]
 
@@ -189,6 +214,11 @@ class Runs:
             raise UndecidedError
         with tempfile.TemporaryDirectory() as folder:
             return self.problem(import_text(source, folder).kernel)
+
+
+def needs_too_much(error: TritonError) -> bool:
+    """Whether a tile, or what programs share, is larger than Triton or a device allows."""
+    return classify(error, Verdict.RUN_ERROR)[0] is Verdict.OUT_OF_RESOURCES
 
 
 def random_forms(spec: Any, random: Random) -> list[Any]:

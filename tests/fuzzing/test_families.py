@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 
@@ -10,14 +12,14 @@ from tests.fuzzing.execution import Watch, first_failure, judge
 from tests.fuzzing.grow import grow_program
 from tests.fuzzing.grow_rows import grow_rows
 from tests.fuzzing.oracle import expected, make_arguments
-from tests.fuzzing.processes import last_words
+from tests.fuzzing.processes import Worker, last_words
 from tests.fuzzing.program import Outer, Program, TensorSpec, UndecidedError, Value
 from tests.fuzzing.reductions import scanned
 from tests.fuzzing.runs import Runs, cases
 from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.statements import Create, Load, Position, Store
 from tests.fuzzing.tracked import exactly
-from tests.fuzzing.variants import CODES, LARGE, codes, family
+from tests.fuzzing.variants import CODES, LARGE, SHAPES, codes, family
 
 ROWS = range(0, 24, 2)
 
@@ -41,6 +43,7 @@ def test_shapes_that_share_code_are_of_few_kinds(seed: int) -> None:
         and max(member.sizes.values()) < LARGE[0] - 16
     ]
     assert len({codes(sizes) for sizes in usual}) <= CODES
+    assert len(usual) <= CODES * SHAPES
 
 
 @pytest.mark.parametrize("number", ROWS[:4])
@@ -97,10 +100,33 @@ def test_products_that_vanish_in_one_order_may_remain_in_another() -> None:
 def test_nothing_is_begun_after_the_end_of_the_time() -> None:
     told: list[str] = []
     members = family(grow_program(RandomChoices("exact/0")), 0, 3)
-    verdict = judge(members, 0, "host", Watch(0.0, lambda number, way: told.append(way)))
+    verdict = judge(members, 0, "host", Watch(0.0, lambda number, way, cases: told.append(way)))
     assert verdict.failure is None
     assert not verdict.cases
     assert not told
+
+
+def test_code_for_a_gpu_is_compiled_without_one() -> None:
+    """Every shape comes as far as its launch, and those of a kind share code."""
+    worker = Worker("unlaunched")
+    job = {"seed": 5, "index": 11, "mode": "unlaunched", "members": 9, "shrink": False}
+    try:
+        answer = worker.check(job, timeout=300)
+    finally:
+        worker.stop()
+    assert answer["outcome"] == "same", answer
+    assert sum(answer["cases"].values()) >= 20
+    assert answer["seconds"]["triton"] > 0
+
+
+def test_shapes_that_share_code_are_many_and_beside_edges() -> None:
+    programs = [grow_program(RandomChoices(f"many/{seed}")) for seed in range(40)]
+    found = [family(x, 0, 40, shares_code=True) for x in programs if x.free_sizes]
+    counts = [Counter(codes(member.sizes) for member in members) for members in found]
+    assert sum(max(count.values()) for count in counts) > 8 * len(counts)
+    odd = [n for members in found for x in members for n in x.sizes.values() if n > 16 and n % 2]
+    beside = [n for n in odd if n % 16 in (1, 15)]
+    assert len(beside) > len(odd) / 3  # a quarter of all odd numbers
 
 
 def test_a_process_that_dies_leaves_its_program_and_what_it_was_about_to_run() -> None:

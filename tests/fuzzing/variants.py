@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -24,6 +24,8 @@ STEP = 16
 """Code for GPUs is made anew where a size becomes a multiple of this, or ceases to be one."""
 CODES = 3
 """Kinds of sizes that share code for GPUs; each is compiled once for each config."""
+SHAPES = 10
+"""Of each kind at most: more would say less and less about code that is compiled once."""
 LARGE_SHARE = 4
 """One family in so many has a member above the size from which threads share the work."""
 
@@ -37,13 +39,15 @@ def family(program: Program, seed: int, count: int, *, shares_code: bool = False
     random = Random(f"family/{seed}")
     members = [program]
     names = program.free_sizes
+    count = min(count, CODES * SHAPES) if shares_code else count
     for number in range(count if names else 0):
         is_large = number == 0 and seed % LARGE_SHARE == 0
         has_ones = number % ONES_SHARE == ONES_SHARE - 1
         if shares_code:
             has_ones = number == 1 and seed % LARGE_SHARE == 1
         if shares_code and not (is_large or has_ones):
-            sizes = _alike(random, program, _first_of_kind(program, seed, number % CODES))
+            first = _first_of_kind(program, seed, number % CODES)
+            sizes = _alike(random, program, first, [member.sizes for member in members])
         else:
             sizes = _sizes(random, program, is_large=is_large, has_ones=has_ones)
         if shares_code and any(member.sizes == sizes for member in members):
@@ -52,7 +56,15 @@ def family(program: Program, seed: int, count: int, *, shares_code: bool = False
         members.append(replace(program, sizes=sizes, seed=random.randrange(10_000), data=data))
     if not names:
         members.append(replace(program, seed=program.seed + 1, data=DATA[-1 - seed % 2]))
-    return members
+    return _by_code(members, seed) if shares_code and names else members
+
+
+def _by_code(members: list[Program], seed: int) -> list[Program]:
+    """One kind after the other, so that what is compiled has served before more is compiled."""
+    kinds = [codes(_first_of_kind(members[0], seed, kind)) for kind in range(CODES)]
+    found = [codes(member.sizes) for member in members]
+    order = [kinds.index(own) if own in kinds else CODES for own in found]
+    return [members[n] for n in sorted(range(len(members)), key=order.__getitem__)]
 
 
 def code_of(size: int) -> int:
@@ -74,16 +86,27 @@ def _first_of_kind(program: Program, seed: int, kind: int) -> dict[str, int]:
     return _sizes(random, program, is_large=False, has_ones=False) if kind else dict(program.sizes)
 
 
-def _alike(random: Random, program: Program, first: Mapping[str, int]) -> dict[str, int]:
-    """Sizes that share code with the first ones."""
+def _alike(
+    random: Random, program: Program, first: Mapping[str, int], known: Sequence[Mapping[str, int]]
+) -> dict[str, int]:
+    """Sizes that share code with the first ones: others than are known, if some are found."""
+    if first not in known:
+        return dict(first)
     least, sizes = least_sizes(program), dict(first)
     for _ in range(ATTEMPTS):
         for name in program.free_sizes:
             near = [n for n in MORE_SIZES if code_of(n) == code_of(first[name])]
-            sizes[name] = random.choice([n for n in near if n >= least[name]] or [first[name]])
-        if _is_small(program, sizes):
+            near = [n for n in near if n >= least[name]] or [first[name]]
+            sizes[name] = random.choice(random.choice((near, _edges(near))))
+        if sizes not in known and _is_small(program, sizes):
             return sizes
     return dict(first)
+
+
+def _edges(sizes: Sequence[int]) -> list[int]:
+    """The smallest and the largest of some sizes, and those beside multiples of a tile's."""
+    beside = [n for n in sizes if n % STEP in (1, STEP - 1)]
+    return [sizes[0], sizes[-1], *beside]
 
 
 def _is_small(program: Program, sizes: Mapping[str, int]) -> bool:

@@ -1,8 +1,9 @@
 """The ways to run a program, by mode.
 
 Modes: ``host`` (interpreter, native code, emitted Triton), ``build`` (the same, some compiled for a
-GPU), ``cuda`` (Triton on a GPU), ``interpret`` (exported modules in a process that has
-TRITON_INTERPRET set) and ``gradient`` (derived gradients of smooth programs).
+GPU), ``cuda`` (Triton on a GPU), ``unlaunched`` (what that compiles, without a GPU), ``interpret``
+(exported modules in a process that has TRITON_INTERPRET set) and ``gradient`` (derived gradients of
+smooth programs).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import torch
 from tests.fuzzing.exchanges import Exchange
 from tests.fuzzing.gradients import gradient_problem
 from tests.fuzzing.program import Program, walk
-from tests.fuzzing.runs import Case, Runs, random_forms
+from tests.fuzzing.runs import GPU, Case, Runs, random_forms
 from tests.fuzzing.threads import LARGE
 from tests.fuzzing.variants import codes
 from tilesmith.runtime.native.host_cpu import can_run, host_target
 from tilesmith.targets import parse_target
 
+GPU_MODES = ("cuda", "unlaunched")
 OLDER = ("cpu:avx2", "cpu:sse")
 OLDER_SHARE = 4
 """One program in so many also runs as code for older CPUs."""
@@ -40,11 +42,16 @@ INTERPRETED_SHARE = 6
 
 
 class Way(NamedTuple):
-    """A name, what finds a problem (its text, or nothing), and whether results are compared."""
+    """A name, what finds a problem (its text, or nothing), and whether results are compared.
+
+    Attributes:
+        counts_as: another way with the same code: a shape is a case of one of them.
+    """
 
     name: str
     find_problem: Callable[[], str]
     is_compared: bool = True
+    counts_as: str = ""
 
     @property
     def backend(self) -> str:
@@ -96,22 +103,31 @@ def older_ways(case: Case, seed: int) -> Iterator[Way]:
         yield Way(target, lambda: runs.compiled(runs.random_config(seed + 1)))
 
 
-def gpu_ways(case: Case, seed: int) -> Iterator[Way]:
+def gpu_ways(case: Case, seed: int, *, launches: bool) -> Iterator[Way]:
     """What is checked on a GPU; shapes that share code have the same configs."""
-    runs = Runs(case, "cuda")
+    runs = Runs(case, "cuda" if launches else GPU)
     random = Random(f"{seed}/{codes(case.program.sizes)}")
     # Of this shape: what fits smaller ones may take minutes to compile, and exceed all limits.
     spec = runs.own_spec()
     configs = [None, *(spec.random_config(random) for _ in range(1, GPU_CONFIGS))]
     for config in dict.fromkeys([*configs, *random_forms(spec, random)]):
         name = f"{gpu_backend(config)} {config and dict(config)}"
-        yield Way(name, lambda config=config: runs.compiled(config))
+        if config is None and launches and case.number % 2 == 1:
+            # As users do; native code recognises the second call of these sizes.
+            yield Way(CALLED, lambda: runs.called(case.kernel), counts_as=name)
+            continue
+        yield Way(name, lambda config=config: runs.compiled(config) if config else runs.default())
 
 
 def gpu_backend(config: Any) -> str:
     """The GPU, with how programs are launched or the form that a config asks for."""
     kind = config and (config.get("structure") or config.get("pid_type"))
     return f"cuda:{kind or 'default'}"
+
+
+CALLED = "cuda:called"
+DEFAULTS = (gpu_backend(None), CALLED)
+"""Backends of default configs, which must fit any GPU."""
 
 
 def can_be_interpreted(program: Program) -> bool:
@@ -151,8 +167,8 @@ def gradient_ways(case: Case) -> Iterator[Way]:
 
 def ways(case: Case, seed: int, mode: str) -> Iterator[Way]:
     """All ways of a mode."""
-    if mode == "cuda":
-        return gpu_ways(case, seed)
+    if mode in GPU_MODES:
+        return gpu_ways(case, seed, launches=mode == "cuda")
     if mode == "interpret":
         return interpreted_ways(case, seed)
     if mode == "gradient":

@@ -27,6 +27,7 @@ import torch
 
 from tests.fuzzing.atomics import expect_device_memory
 from tests.fuzzing.choices import Choices, RandomChoices, RecordedChoices, minimise
+from tests.fuzzing.clock import Clock
 from tests.fuzzing.coverage import Coverage, pairs_of, read_coverage
 from tests.fuzzing.execution import Failure, Watch, first_failure, is_same_failure, judge
 from tests.fuzzing.grow import grow_program
@@ -35,7 +36,7 @@ from tests.fuzzing.program import Program, UndecidedError
 from tests.fuzzing.reductions import expect_matrix_units
 from tests.fuzzing.saved_programs import restored, saved
 from tests.fuzzing.variants import SIZES, family, with_sizes
-from tests.fuzzing.ways import can_be_interpreted
+from tests.fuzzing.ways import GPU_MODES, can_be_interpreted
 
 INTERPRETED_CANDIDATES = 24
 """Most programs have something that Triton's interpreter does not."""
@@ -85,19 +86,20 @@ def check(job: Job, coverage: Coverage, say: Say = _quiet) -> Job:
     program = _grown(RecordedChoices(choices.taken), job)
     pairs = pairs_of(program)
     coverage.add(pairs)
-    is_device = job["mode"] == "cuda"
+    is_device = job["mode"] in GPU_MODES
     members = family(program, job["index"], job.get("members", 0), shares_code=is_device)
     if job["mode"] == "gradient":  # whole numbers only
         members = [replace(member, data="") for member in members]
-    stop = job.get("stop", math.inf)
+    stop = min(job.get("stop", math.inf), time.monotonic() + job.get("seconds", math.inf))
     say({"begun": saved(members, job["index"], job["mode"], "the process ended or hung")})
-    watch = Watch(stop, lambda number, way: say({"shape": number, "at": way}))
+    clock = Clock()
+    watch = Watch(stop, lambda number, way, x: say({"shape": number, "at": way, "cases": dict(x)}))
     try:
         verdict = judge(members, job["index"], job["mode"], watch)
     except UndecidedError:
         return {"outcome": "undecided"}
     answer: Job = {"cases": dict(verdict.cases), "pairs": sorted(pairs)}
-    answer["refused"] = len(verdict.refused)
+    answer |= {"refused": len(verdict.refused), "seconds": clock.seconds()}
     failure = verdict.failure
     if failure is None:
         good = "refused" if verdict.refused else "cut" if time.monotonic() > stop else "same"
@@ -187,9 +189,14 @@ def serve(mode: str, coverage: Coverage) -> None:
         from tests.backends.triton.interpreter_worker import _patch as patch_interpreter
 
         patch_interpreter()
-    if mode == "cuda":
+    if mode == "unlaunched":
+        from tests.fuzzing.unlaunched import launch_nothing
+
+        launch_nothing()
+    if mode in GPU_MODES:
         expect_matrix_units()
         expect_device_memory()
+        Clock.watch_triton()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     # What was imported stays: looking through it again and again took a tenth of the time.

@@ -266,6 +266,26 @@ def test_the_loop_with_the_longest_programs_begins_first(m: int, n: int):
     assert f"tl.range(0, {min(m, n)}, " in rest
 
 
+@tilesmith.kernel(static_shapes=True)
+def product_before_sums(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor):
+    """A product, and behind a barrier sums of rows."""
+    out = torch.empty([x.size(0), y.size(1)], dtype=x.dtype, device=x.device)
+    sums = torch.empty([z.size(0)], dtype=torch.float32, device=x.device)
+    for tile_m, tile_n in hl.tile(out.size()):
+        out[tile_m, tile_n] = (x[tile_m, :] @ y[:, tile_n]).to(x.dtype)
+    hl.barrier()
+    for tile_r in hl.tile(z.size(0)):
+        sums[tile_r] = z[tile_r, :].to(torch.float32).sum(-1)
+    return out, sums
+
+
+@pytest.mark.parametrize("length", [0, 1, 100])
+def test_rows_behind_a_barrier_may_be_empty(length: int):
+    tensors = (torch.zeros(64, 64), torch.zeros(64, 64), torch.zeros(4096, length))
+    spec = product_before_sums.bind(tensors, target="cuda:90").config_spec
+    spec.normalize(spec.default_config())
+
+
 def test_loops_whose_lengths_are_not_known_stay_as_written():
     kernel = tilesmith.kernel(matmul_bwd.fn, static_shapes=False)
     grad, x, y = (torch.empty(s, dtype=torch.bfloat16) for s in ((512, 64), (512, 96), (96, 64)))

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tilesmith.analysis.product_operands import least_contracted
+from tilesmith.analysis.product_operands import LEAST_CONTRACTED, least_contracted
 from tilesmith.artifacts import TensorDescription
 from tilesmith.backends.source_writer import OPERATORS, Precedence
 from tilesmith.diagnostics.catalogue import InternalError
@@ -58,8 +58,7 @@ class Expr:
     def infix(self, operator: str, rhs: Expr) -> Expr:
         """``self operator rhs`` with the parentheses it needs."""
         precedence = OPERATORS[operator]
-        is_comparison = precedence is Precedence.COMPARE
-        left = self.at(Precedence(precedence + is_comparison))
+        left = self.at(Precedence(precedence + (precedence is Precedence.COMPARE)))
         right = rhs.at(Precedence(min(precedence + 1, Precedence.ATOM)))
         return Expr(
             f"{left} {operator} {right}",
@@ -267,12 +266,13 @@ class Spelling:
 
 
 def _dot_minimums(function: Function) -> dict[str, int]:
-    """The least padded size of every runtime size that takes part in a matrix product."""
+    """The least padded size of every runtime size in a product, as checks of tiles have it."""
     found: dict[str, int] = {}
     known = definitions(function.body)
     for op in (op for op in walk_function(function) if isinstance(op, Dot)):
-        least = least_contracted(op, known)
-        for dim in (*op.lhs.tile.shape, *op.rhs.tile.shape):
+        sides, contracted = op.result.tile.shape[-2:], op.lhs.tile.shape[-1]
+        sizes = (LEAST_CONTRACTED, LEAST_CONTRACTED, least_contracted(op, known))
+        for dim, least in zip((*sides, contracted), () if ONE in sides else sizes):
             found.update({symbol: max(least, found.get(symbol, 0)) for symbol in dim.symbols})
     return found
 

@@ -231,7 +231,7 @@ def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[measured.Ti
 def _num_rows(kernel: TargetedKernel, num_warps: int) -> int:
     length = max(fact.axis.extent_or(4096) for fact in kernel.facts.reductions)
     elements = ELEMENTS_PER_THREAD * num_warps * kernel.target.warp_size
-    return max(1, min(MOST_ROWS, elements // length))
+    return max(1, min(MOST_ROWS, elements // max(1, length)))
 
 
 def _is_long_half(fact: MatmulFact) -> bool:
