@@ -156,7 +156,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime/generated": (2, 74),
     "tilesmith/runtime/launchers/in_order": (2, 84),
     "tilesmith/runtime/launchers/turns": (2, 145),
-    "tilesmith/runtime/launchers/unloading": (2, 84),
+    "tilesmith/runtime/launchers/unloading": (2, 87),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/schedule/given": (2, 70),
     "tilesmith/schedule/spread": (2, 40),
@@ -170,7 +170,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_960,
+    "lines in src": 116_945,
     "files in src": 823,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -60,6 +60,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(code, "_dropped", type(code._dropped)())
+    monkeypatch.setattr(code, "unloaded", {})
     return made
 
 
@@ -80,6 +81,7 @@ def test_code_that_is_gone_is_unloaded_after_the_device_has_done_with_it(driver:
     # The relaxed mode, and the one from before after that.
     assert driver.asked == ["waits", (3, 2), (4, 2)]
     assert driver.mode == 0
+    assert code.unloaded == {1: 2}
 
 
 @pytest.mark.parametrize("streams", [(SIDE,), (DEFAULT, SIDE), (SIDE, DEFAULT)])

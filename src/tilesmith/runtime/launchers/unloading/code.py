@@ -29,6 +29,8 @@ _RELAXED = 2
 """So that no other thread's recording ends by what this thread asks of the driver."""
 _dropped: deque[tuple[int, int]] = deque()
 """Device and module. Appended to while garbage is collected, in any thread and at any time."""
+unloaded: dict[int, int] = {}
+"""How many modules so far, by device."""
 _lock = Lock()
 
 
@@ -80,4 +82,5 @@ def _unload(device: int, modules: list[int]) -> None:
     finally:
         # The mode from before is what the first call has left there.
         library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    unloaded[device] = unloaded.get(device, 0) + codes.count(0)
     LAUNCH.info("unloaded %d modules from device %d", codes.count(0), device)
