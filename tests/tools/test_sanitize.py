@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 
 from tools.sanitize import __main__ as sanitize
 from tools.sanitize import summaries
-from tools.sanitize.__main__ import Child, border_table, problem_lines, results, run_all
+from tools.sanitize.__main__ import Child, border_table, problem_lines, results, run_all, tool_table
 from tools.sanitize.borders import BORDER, Yard, examine, fenced_args
 from tools.sanitize.subjects import OWN, items, subjects
 from tools.sanitize.summaries import Summary, command, find_sanitizer, read_log
@@ -230,6 +231,16 @@ def test_time_that_is_up_ends_processes(tmp_path: Path):
     assert child.process.poll() is not None
 
 
+def test_a_tool_that_was_started_again_keeps_what_it_said(tmp_path: Path):
+    child = Child([], tmp_path / "memcheck_0.jsonl", tmp_path / "log.txt")
+    child.out.write_text('{"ends": "a"}\n')
+    assert tool_table([child], tmp_path) == [("memcheck_0", 1, Summary(None))]
+    (tmp_path / "memcheck_0.17.log").write_text("========= COMPUTE-SANITIZER\n")
+    (tmp_path / "memcheck_0.18.log").write_text(MEMCHECK)
+    ((_, _, summary),) = tool_table([child], tmp_path)
+    assert summary == read_log(MEMCHECK)
+
+
 def test_cut_lines_are_left_out(tmp_path: Path):
     path = tmp_path / "lines"
     path.write_text(json.dumps({"begins": "a"}) + '\n{"ends": "a", "str')
@@ -252,7 +263,8 @@ def test_a_worker_on_the_cpu_finds_nothing_wrong(tmp_path: Path, monkeypatch: py
     out = tmp_path / "out.jsonl"
     few = [subject for subject in subjects() if subject.name.startswith(("softmax ", "add "))][:2]
     monkeypatch.setattr("tools.sanitize.worker.subjects", lambda: few)
-    options = SimpleNamespace(device="cpu", plain=False, seconds=30.0, part=0, parts=1, out=out)
+    until = time.time() + 30
+    options = SimpleNamespace(device="cpu", plain=False, until=until, part=0, parts=1, out=out)
     with out.open("a") as file:
         Worker(options, file).run()  # type: ignore[arg-type]
     ended = [line for line in read_lines(out) if "ends" in line]

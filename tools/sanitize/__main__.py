@@ -24,9 +24,11 @@ from tools.sanitize.worker import read_lines
 
 HUNG_S = 60.0
 """Without a line from a worker: it is ended, and goes on behind what it was at."""
-BORDER_SHARE = 0.45
+BORDER_SHARE = 0.4
 """Of the time, where there is a sanitizer to run after that."""
 GRACE_S = 12.0
+TOOL_GRACE_S = 25.0
+"""For what a worker is at when its time is up, many times slower under a tool, and the summary."""
 MOST_SHOWN = 12
 PROBLEMS = ("written", "depends", "differs", "wrong", "failed", "hung")
 
@@ -111,7 +113,8 @@ def tool_children(
         for tool in TOOLS:
             out, log = folder / f"{tool}_{part}.jsonl", folder / f"{tool}_{part}.txt"
             program = [*_program(options, part, groups, seconds, out), "--plain"]
-            started = command(sanitizer, tool, folder / f"{tool}_{part}.log", program)
+            # A log for each process: one that is started again must not lose the first.
+            started = command(sanitizer, tool, folder / f"{tool}_{part}.%p.log", program)
             children.append(Child(started, out, log, title=tool))
     return children
 
@@ -119,7 +122,8 @@ def tool_children(
 def _program(
     options: argparse.Namespace, part: int, parts: int, seconds: float, out: Path
 ) -> list[str]:
-    numbers = {"part": part, "parts": parts, "seconds": seconds, "device": options.device}
+    until = time.time() + seconds
+    numbers = {"part": part, "parts": parts, "until": until, "device": options.device}
     given = [text for name, value in numbers.items() for text in (f"--{name}", str(value))]
     return [sys.executable, "-m", "tools.sanitize.worker", *given, "--out", str(out)]
 
@@ -167,9 +171,13 @@ def tool_table(children: Sequence[Child], folder: Path) -> list[tuple[str, int, 
     rows: list[tuple[str, int, Summary]] = []
     for child in children:
         ended = sum("ends" in line for line in read_lines(child.out))
-        log = folder / f"{child.out.stem}.log"
-        text = log.read_text(errors="replace") if log.exists() else ""
-        rows.append((child.out.stem, ended, read_log(text)))
+        logs = sorted(folder.glob(f"{child.out.stem}.*.log"))
+        summaries = [read_log(log.read_text(errors="replace")) for log in logs] or [Summary(None)]
+        counts = [summary.errors for summary in summaries]
+        is_whole = None not in counts
+        errors = sum(count or 0 for count in counts) if is_whole or any(counts) else None
+        first = next((summary.first for summary in summaries if summary.first), "")
+        rows.append((child.out.stem, ended, Summary(errors, first)))
     return rows
 
 
@@ -215,7 +223,7 @@ def run_tools(
     """Run every tool, and print what each says."""
     # Its own pieces of memory for each tensor: the tools know nothing of torch's.
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    children = tool_children(options, folder, seconds - GRACE_S, sanitizer)
+    children = tool_children(options, folder, seconds - TOOL_GRACE_S, sanitizer)
     run_all(children, seconds, options.jobs)
     checked = tool_table(children, folder)
     for name, count, summary in checked:

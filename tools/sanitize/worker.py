@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -38,7 +39,7 @@ class Worker:
     def __init__(self, options: argparse.Namespace, out: TextIO) -> None:
         self._device: str = options.device
         self._is_plain: bool = options.plain
-        self._end = time.monotonic() + options.seconds
+        self._end = options.until
         self._part, self._parts = options.part, options.parts
         self._skipped = {line["begins"] for line in read_lines(options.out) if "begins" in line}
         self._out = out
@@ -46,7 +47,7 @@ class Worker:
     def run(self) -> None:
         """All of the part that time allows."""
         for item, bound in self._ordered():
-            if time.monotonic() > self._end:
+            if time.time() > self._end:
                 break
             if item.name in self._skipped:
                 continue
@@ -69,7 +70,7 @@ class Worker:
             # Tools know borders within a tensor's memory as little as those around it.
             if not is_mine or (self._is_plain and subject.pitch):
                 continue
-            if time.monotonic() > self._end:
+            if time.time() > self._end:
                 return
             try:
                 bound = self._bind(subject)
@@ -142,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--parts", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--until", type=float, default=inf, help="as time.time() tells it")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--plain", action="store_true", help="run only: a tool looks on")
     parser.add_argument("--out", type=Path, required=True)
