@@ -24,8 +24,10 @@ FILLS = (0xFF, 0x00)
 PITCH = 64
 """Elements between the rows of a tensor whose rows have borders, too."""
 _UNSET = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-_SET = {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones"}
-_SET |= {"full", "full_like", "new_full", "clone"}
+_SET = {
+    *("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones"),
+    *("full", "full_like", "new_full", "clone"),
+}
 Run = Callable[..., Any]
 
 
