@@ -5,7 +5,8 @@
 # make test-device  tests/device, on a machine with a GPU
 # make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
 # make fuzz-score   how soon random programs notice forty known compiler bugs
-# make soak         mixed calls for an hour: flat memory, flat latency, no leaks (MINUTES=60 DEVICE=cpu)
+# make soak         mixed calls for an hour: flat memory, flat latency, no leaks (MINUTES=60 DEVICE=cpu OUT=file)
+# make sanitize     kernels of every structure beside borders, and under compute-sanitizer (DEVICE=cuda)
 # make faults       processes killed at every step, disks full, clocks jumping: the table of faults
 # make check        lint, types and layers only
 # make format       rewrite files the way `make check` wants them
@@ -47,7 +48,7 @@ PIP_INSTALL := $(VENV)/bin/python -m pip install --quiet -c constraints.txt
 PYRIGHT = $(PYTHON) -m pyright --pythonpath "$$(command -v $(PYTHON))"
 SOURCES := src tests tools $(wildcard examples) $(wildcard benchmarks)
 
-.PHONY: demo test test-full mutants test-device check lint types layers format golden docs generated ops torch-table versions release clean fuzz fuzz-score scoreboard soak faults
+.PHONY: demo test test-full mutants test-device check lint types layers format golden docs generated ops torch-table versions release clean fuzz fuzz-score scoreboard soak sanitize faults
 
 demo: $(READY_RUN)
 	$(PYTHON) examples/demo.py
@@ -92,7 +93,14 @@ fuzz-score: $(READY_DEV)
 MINUTES ?= 60
 
 soak: $(READY_DEV)
-	$(PYTHON) -m tools.soak --minutes $(MINUTES) --device $(DEVICE)
+	$(PYTHON) -m tools.soak --minutes $(MINUTES) --device $(DEVICE) $(if $(OUT),--out $(OUT))
+
+# On a GPU, in so many seconds; with DEVICE=cpu native code beside borders.
+SANITIZE_SECONDS ?= 190
+
+sanitize: $(READY_DEV)
+	$(PYTHON) -m tools.sanitize --seconds $(SANITIZE_SECONDS) --jobs $(JOBS) \
+	  --device $(if $(findstring file,$(origin DEVICE)),cuda,$(DEVICE))
 
 # Into build/faults; some minutes. ONLY="files writers" runs these groups.
 FAULT_SECONDS ?= 1500

@@ -73,6 +73,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/model/computed_operands",
     "tilesmith/runtime/launchers/in_order",
     "tilesmith/runtime/launchers/turns",
+    "tilesmith/runtime/launchers/unloading",
     "tilesmith/backends/triton/heuristics/narrow_products",
     "tilesmith/backends/triton/heuristics/sides",
     "tilesmith/backends/triton/heuristics/long_rows",

@@ -155,7 +155,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
     "tilesmith/runtime/launchers/in_order": (2, 84),
-    "tilesmith/runtime/launchers/turns": (2, 146),
+    "tilesmith/runtime/launchers/turns": (2, 145),
+    "tilesmith/runtime/launchers/unloading": (2, 87),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/schedule/given": (2, 70),
     "tilesmith/schedule/spread": (2, 40),
@@ -169,8 +170,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_890,
-    "files in src": 821,
+    "lines in src": 116_970,
+    "files in src": 823,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

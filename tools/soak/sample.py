@@ -7,14 +7,21 @@ import statistics
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+
+from tools.soak.memory import UNKNOWN, Memory
 
 MOST_GROWTH_MB_PER_HOUR = 24.0
 """Of resident memory. Allocators keep some of what threads of a search used."""
+KEPT_MB_PER_MODULE = 0.010
+"""Triton's compiler keeps 9 to 10 KB for each kernel that it compiles (decision 0063)."""
 MOST_SLOWER = 1.5
 """Latency of the last third over that of the second, where both are ratios to eager's."""
 MOST_WORSE = 1.5
 """Our p99 over eager's of the same time."""
+LEAST_FITTED_S = 180.0
+"""In a shorter time what one compilation leaves looks like growth."""
 COUNTED = ("descriptors", "threads", "children", "files")
 
 
@@ -50,13 +57,17 @@ class Sample:
     calls: int
     ours: Latency
     eager: Latency
+    memory: Memory = UNKNOWN
+    is_quiet: bool = False
+    """Whether no kernels are made any more and no searches run."""
 
     def line(self) -> str:
         """As it is printed."""
         return (
             f"{self.seconds:6.0f} s  {self.resident_mb:7.1f} MB  {self.descriptors:3} handles  "
             f"{self.threads:2} threads  {self.children} children  {self.files} files  "
-            f"{self.calls:6} calls  ours {self.ours}  eager {self.eager} (median / p99)"
+            f"{self.calls:6} calls  ours {self.ours}  eager {self.eager} (median / p99)  "
+            f"{self.memory.line()}{'  quiet' if self.is_quiet else ''}"
         )
 
     @property
@@ -71,7 +82,13 @@ class Sample:
 
 
 def take_sample(
-    seconds: float, ours: Sequence[float], eager: Sequence[float], folder: str
+    seconds: float,
+    ours: Sequence[float],
+    eager: Sequence[float],
+    folder: str,
+    memory: Memory = UNKNOWN,
+    *,
+    is_quiet: bool = False,
 ) -> Sample:
     """The process now, with the times of calls since the last sample and a temporary folder."""
     return Sample(
@@ -85,6 +102,8 @@ def take_sample(
         len(ours),
         Latency.of(ours),
         Latency.of(eager),
+        memory,
+        is_quiet,
     )
 
 
@@ -102,8 +121,51 @@ def _num_children() -> int:
     return count
 
 
+def growth(samples: Sequence[Sample]) -> tuple[float, float]:
+    """MB of resident memory and modules loaded, an hour: the median slope of all pairs of samples.
+
+    One sample in the middle of a compilation, or a few, do not move it.
+    """
+    pairs = [
+        (
+            (b.resident_mb - a.resident_mb) * 3600 / (b.seconds - a.seconds),
+            (b.memory.loaded - a.memory.loaded) * 3600 / (b.seconds - a.seconds),
+        )
+        for a, b in combinations(samples, 2)
+    ]
+    memory, modules = zip(*pairs, strict=True)
+    return statistics.median(memory), statistics.median(modules)
+
+
+def tell_growth(samples: Sequence[Sample]) -> list[str]:
+    """The fit of resident memory while kernels come and go, and while there are only calls."""
+    lines: list[str] = []
+    busy, quiet = _parts(samples)
+    for name, part in (("kernels come and go", busy), ("only calls", quiet)):
+        if part:
+            memory, modules = growth(part)
+            text = f"{name}: resident memory {memory:+.1f} MB an hour (limit {limit(modules):.0f})"
+            each = f", {modules:.0f} modules loaded an hour" if modules else ""
+            lines.append(f"{text}{each}, {len(part)} samples")
+    return lines
+
+
+def limit(modules_per_hour: float) -> float:
+    """MB an hour that memory may grow by."""
+    return MOST_GROWTH_MB_PER_HOUR + KEPT_MB_PER_MODULE * modules_per_hour
+
+
+def _parts(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """What is fitted: after a third to warm up, and a little after the last kernel was made."""
+    busy = [sample for sample in samples if not sample.is_quiet]
+    quiet = [sample for sample in samples if sample.is_quiet]
+    fitted = busy[len(busy) // 3 :], quiet[len(quiet) // 4 :]
+    long = [p if p and p[-1].seconds - p[0].seconds >= LEAST_FITTED_S else [] for p in fitted]
+    return long[0], long[1]
+
+
 def judge(samples: Sequence[Sample], problems: Sequence[str]) -> list[str]:
-    """What grew from the second third to the last; the first warms up."""
+    """What grew; the first third warms up."""
     third = len(samples) // 3
     before, after = samples[third : 2 * third], samples[2 * third :]
     if not before:
@@ -112,11 +174,13 @@ def judge(samples: Sequence[Sample], problems: Sequence[str]) -> list[str]:
     def middle(part: Sequence[Sample], name: str) -> float:
         return statistics.median(getattr(sample, name) for sample in part)
 
-    hours = (middle(after, "seconds") - middle(before, "seconds")) / 3600
-    growth = (middle(after, "resident_mb") - middle(before, "resident_mb")) / hours
     found = list(problems)
-    if growth > MOST_GROWTH_MB_PER_HOUR:
-        found.append(f"memory grows by {growth:.0f} MB an hour")
+    for part in _parts(samples):
+        if part:
+            memory, modules = growth(part)
+            if memory > limit(modules):
+                calls = " by calls alone" if part[0].is_quiet else ""
+                found.append(f"memory grows by {memory:.0f} MB an hour{calls}")
     found += [
         f"{name} grow from {middle(before, name)} to {middle(after, name)}"
         for name in COUNTED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import linecache
 import random
 import threading
 import time
@@ -149,6 +150,8 @@ def make_and_drop(counts: Counts, stop: threading.Event, device: str, folder: Pa
             counts.compare(f"gradient {number}", _gradient(made, x), 2 * factor * x.double(), 1e-2)
         del made
         path.unlink()
+        # Python keeps lines of files until it finds them gone.
+        linecache.checkcache(str(path))
         counts.made += 1
         gc.collect()
 

@@ -11,7 +11,7 @@ import ast
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -29,6 +29,7 @@ from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_
 from tilesmith.runtime.calls.reader import plan_reading
 from tilesmith.runtime.device import is_numbered
 from tilesmith.runtime.generated.launching import get_num_sm
+from tilesmith.runtime.launchers.unloading.code import Launches, stream_finder, unload_dropped
 
 
 class _Renaming(ast.NodeTransformer):
@@ -176,6 +177,8 @@ class _CallText:
         yield "if __ready is None:"
         yield f"    return __first(__key, ({grid}), ({listed}), ({constexprs}))"
         yield "__run, __function, __metadata = __ready"
+        yield f"__on = __stream({self._index})"
+        yield "if __on: __launches.may_be_recorded = True"
         for position, item in enumerate(self._artifact.descriptions):
             key = self._description_key(item)
             yield f"__described = {key}"
@@ -185,7 +188,7 @@ class _CallText:
             values.append(f"__description{position}")
         passed = "".join(f"{value}, " for value in [*values, *self._constexprs])
         fixed = "__function, __metadata, None, None, None"
-        yield f"__run({grid}, __stream({self._index}), {fixed}, {passed})"
+        yield f"__run({grid}, __on, {fixed}, {passed})"
 
     def _key(self) -> str:
         """What Triton specialises on, of what may change between calls.
@@ -266,13 +269,6 @@ def _check_room(artifact: Artifact, device: torch.device) -> None:
     )
 
 
-def stream_finder() -> Callable[[int], int]:
-    """Tells the current stream of a device as a number; torch would make an object for it."""
-    from triton.runtime import driver
-
-    return cast("Any", driver.active).get_current_stream
-
-
 class TritonLauncher:
     """Launches one artifact; ``launch`` is a function of the captured values."""
 
@@ -294,6 +290,7 @@ class TritonLauncher:
         # Triton 3.7 keeps functions for good; what it has compiled for one goes with its launcher.
         weakref.finalize(self, getattr(self._function, "device_caches", {}).clear).atexit = False
         self._compiled: dict[Hashable, Any] = {}
+        self._launches = Launches()
         self._ready: dict[Hashable, tuple[Any, Any, Any]] = {}
         """What a launch needs of what was compiled."""
         self._descriptors = _descriptors(artifact)
@@ -321,6 +318,7 @@ class TritonLauncher:
             "torch": torch,
             "__kernels": self._ready,
             "__first": self._first_launch,
+            "__launches": self._launches,
             "__plain": self._launch_plain,
             "__elsewhere": self._launch_elsewhere,
             "__refuse": lambda *values: refuse(self.artifact.parameters, values, self._device),
@@ -351,6 +349,7 @@ class TritonLauncher:
         LAUNCH.info("%s: first launch on %s, programs %s", name, self._device, grid)
         described = [item.construct(*arguments) for item in self._descriptors]
         names = [name for name, _ in self.artifact.constexprs]
+        unload_dropped()
         try:
             with torch.cuda.device(self._device):
                 compiled = self._function[grid](
@@ -362,7 +361,8 @@ class TritonLauncher:
             ) from error
         COMPILE.info("%s: Triton and first launch %s", name, watch.lap())
         self._compiled[key] = compiled
-        self._scope["__stream"] = stream_finder()
+        find_stream = self._scope["__stream"] = stream_finder()
+        self._launches.watch(compiled, self._device, find_stream)
         self._ready[key] = (compiled.run, compiled.function, compiled.packed_metadata)
 
 

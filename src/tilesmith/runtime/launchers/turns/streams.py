@@ -19,10 +19,8 @@ from typing_extensions import override
 from tilesmith.ir.ops.control_flow import MOST_IN_GROUP
 from tilesmith.runtime.device import is_numbered
 from tilesmith.runtime.generated.launching import get_num_sm
-from tilesmith.runtime.launchers.triton import TritonLauncher, stream_finder
-
-DEFAULT = 0
-"""The stream that is always there: it needs no event before another stream has to wait for it."""
+from tilesmith.runtime.launchers.triton import TritonLauncher
+from tilesmith.runtime.launchers.unloading.code import DEFAULT, stream_finder
 
 
 class Streams(Protocol):
@@ -107,6 +105,7 @@ class Turns:
             if len(ends) > 1:
                 ends[stream] = ends.pop(stream)
             return
+        # The default one is always there: it needs no event before another has to wait for it.
         if stream != DEFAULT and self._streams.is_recording():
             return
         if len(ends) >= self._most:
