@@ -33,7 +33,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/narrow_floats": (4, 221),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
-    "tilesmith/backends/triton/heuristics/overlap": (3, 64),
+    "tilesmith/backends/triton/heuristics/overlap": (4, 144),
     "tilesmith/backends/triton/joined_walks": (3, 349),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
     "tilesmith/backends/triton/heuristics/measured": (3, 545),

@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
-from tilesmith.backends.triton.heuristics.overlap import narrow
+from tilesmith.backends.triton.heuristics.overlap import products as overlap
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
 from tilesmith.backends.triton.heuristics.sides import blocks as sides
 from tilesmith.ir.types import next_power_of_2
@@ -43,7 +43,7 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     assert fact.k.block is not None
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
     has_more = num_tiles > kernel.target.num_sms
-    if area < measured.LEAST_AREA or not narrow.do_ends_show(fact, area, has_more=has_more):
+    if area < measured.LEAST_AREA or not overlap.do_ends_show(fact, area, has_more=has_more):
         return []
     pipeline = measured.pipeline_of(kernel, fact, area, has_more=has_more)
     parts = sides.parts_of_tile(kernel, pipeline.parts)
@@ -84,7 +84,7 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     is_deep = fact.k.extent_or(0) >= LEAST_K
     rank = 2 + len(batch)
     are_tiles = all(item.kind != "atomic" and len(item.strides) == rank for item in moved)
-    are_fast = sides.are_copied_well(moved) or narrow.are_fp8_copied_well(fact, moved)
+    are_fast = sides.are_copied_well(moved) or overlap.are_fp8_copied_well(fact, moved)
     return is_deep and len(operands) == 2 and are_tiles and are_fast
 
 
