@@ -132,3 +132,15 @@ def test_words_are_counted_by_their_bytes():
 
 def test_rows_that_are_added_up_alone_have_the_warps_of_one_stream():
     assert default(sum_rows, halves(16_384, 4096)).num_warps == 8
+
+
+@pytest.mark.parametrize(
+    ("size", "has_roles"), [((131_072, 3072, 2048), True), ((512, 512, 512), False)]
+)
+def test_a_product_before_its_rows_may_have_roles(size: tuple[int, int, int], has_roles: bool):
+    """It is stored as words: in the launch before, where it is a product like others."""
+    m, k, n = size
+    bound = helion.kernel(matmul_logsumexp.fn).bind((halves(m, k), halves(k, n)), target="cuda:90")
+    artifact = bound.to_artifact()
+    assert ("warp_specialize(" in artifact.before[0].source) == has_roles
+    assert artifact.source.count("def launch_first(") == 1

@@ -109,6 +109,7 @@ def wave_seeds(kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile]) ->
     ranked = sorted(able, key=lambda tile: tile_time(kernel, fact, tile))
     if tiles is TILES:
         ranked[:0] = [Tile(SIDE, SIDE)] * stores_most(kernel, fact)
+        ranked[:0] = [Tile(*overlap.SIDES)] * overlap.do_stores_show(kernel, fact)
     depth = min(STEP, kernel.whole(fact.k.block))
     (grid,) = kernel.outline.grids
     inner = [grid.blocks.index(block) for block in (fact.m.block, fact.n.block)]
