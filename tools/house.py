@@ -36,6 +36,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/early_starts",
     "tilesmith/backends/triton/heuristics/column_parts",
     "tilesmith/backends/triton/heuristics/row_launches",
+    "tilesmith/backends/triton/heuristics/overlap",
     "tilesmith/passes/row_launches",
     "tilesmith/cli/lost",
     "tilesmith/cli/recording",

@@ -33,6 +33,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/narrow_floats": (4, 221),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
+    "tilesmith/backends/triton/heuristics/overlap": (4, 144),
     "tilesmith/backends/triton/joined_walks": (3, 349),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
     "tilesmith/backends/triton/heuristics/measured": (3, 545),
@@ -170,13 +171,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 116_970,
-    "files in src": 823,
+    "lines in src": 117_114,
+    "files in src": 827,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 157,
+    "modules with one importer": 156,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

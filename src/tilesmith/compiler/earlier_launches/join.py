@@ -27,8 +27,8 @@ def with_earlier_launch(emitted: Lowering, state: Lowering, stages: Sequence[Sta
     if state.function.before is None:
         return artifact
     function = run_stages(Lowering(state.function.before, state.settings), [first]).function
-    spec = ConfigSpec(function, known(state.spec).rules)
-    config = spec.normalize(spec.default_config())
+    every = MultiFormSpec(function, known(state.spec).rules, split=lambda function, name: None)
+    spec, config = every.of(every.normalize(every.default_config()))
     start = Lowering.of_config(spec, config, state.settings, known(state.backend))
     earlier = known(run_stages(start, last).artifact)
     return replace(artifact, before=(earlier,), source=_joined(earlier, artifact))

@@ -73,7 +73,7 @@ def test_packed_rows_are_read_in_wide_pieces(kernel, columns: int):
 
 
 def test_both_inner_axes_of_packed_rows_share_a_tile():
-    values, offsets = sequences()
+    values, offsets = sequences(features=256)
     blocks = blocks_of(jagged_mean, values, offsets, torch.ones(1024, dtype=torch.int64))
     assert blocks == {"tile_s": 1, "tile_f": 128, "tile_r": 64}
 

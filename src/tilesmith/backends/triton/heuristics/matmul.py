@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
+from tilesmith.backends.triton.heuristics.overlap import products as overlap
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
 from tilesmith.backends.triton.heuristics.sides import blocks as sides
 from tilesmith.ir.types import next_power_of_2
@@ -41,16 +42,18 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     assert fact.n.block is not None
     assert fact.k.block is not None
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
-    if area < measured.LEAST_AREA:
+    has_more = num_tiles > kernel.target.num_sms
+    if area < measured.LEAST_AREA or not overlap.do_ends_show(fact, area, has_more=has_more):
         return []
-    pipeline = measured.pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
+    pipeline = measured.pipeline_of(kernel, fact, area, has_more=has_more)
     parts = sides.parts_of_tile(kernel, pipeline.parts)
     if parts is None:
         return []
     loop = {"epilogue_subtile": parts, **in_one_loop(kernel)} if parts else {}
+    depth = pipeline.block_k * sides.HALF // fact.itemsize
     through = replace(
         seed,
-        blocks={**seed.blocks, fact.k.block: max(fact.min_k, pipeline.block_k)},
+        blocks={**seed.blocks, fact.k.block: max(fact.min_k, depth)},
         num_warps=pipeline.num_warps,
         num_stages=pipeline.num_stages,
         l2_grouping=pipeline.grouping or seed.l2_grouping,
@@ -81,7 +84,8 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     is_deep = fact.k.extent_or(0) >= LEAST_K
     rank = 2 + len(batch)
     are_tiles = all(item.kind != "atomic" and len(item.strides) == rank for item in moved)
-    return is_deep and len(operands) == 2 and are_tiles and sides.are_copied_well(moved)
+    are_fast = sides.are_copied_well(moved) or overlap.are_fp8_copied_well(fact, moved)
+    return is_deep and len(operands) == 2 and are_tiles and are_fast
 
 
 NS_PER_PRODUCT = 3.6e-4

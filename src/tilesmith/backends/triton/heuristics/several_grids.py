@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
+from tilesmith.backends.triton.heuristics.overlap.panels import DEEP
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.collect import collect_facts
@@ -134,7 +135,7 @@ SMALL, SHALLOW = (64, 128, 128, 4, 4), (64, 128, 64, 4, 3)
 bf16 on an H200, ms: 131072x3072x2048 WIDE 2.74, LARGE 2.68; 1024x4096x1024 WIDE 0.041, SMALL
 0.0234, SHALLOW 0.036; 1024x512x2048 0.0150, 0.0178, 0.0142; 2048x512x1024 0.0155, 0.0184, 0.0149.
 """
-DEEP, SHORT, LONG_WORK = 3072, 1024, 7 << 30
+SHORT, LONG_WORK = 1024, 7 << 30
 TILES: tuple[measured.Tile, ...] = (WIDE, LARGE, (64, 256, 32, 4, 4))
 """Of products whose panels are reduced by the last program.
 

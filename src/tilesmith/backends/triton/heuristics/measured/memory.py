@@ -8,6 +8,7 @@ from math import prod
 from tilesmith.backends.triton.heuristics.few_walkers.tiles import few_walkers
 from tilesmith.backends.triton.heuristics.few_walkers.waits import waits_once, warps_of_steps
 from tilesmith.backends.triton.heuristics.measured.tiles import ALONE_TILE, is_alone
+from tilesmith.backends.triton.heuristics.overlap.rows import has_many
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.types import Dim, next_power_of_2
@@ -18,8 +19,6 @@ from tilesmith.schedule.rules import TargetedKernel
 WARP_ELEMENTS = 1024
 LONGEST = 16384
 """Longer rows that stay in registers were not measured so."""
-MANY_PROGRAMS = 8
-"""For each multiprocessor: with fewer, threads of a program have to hide how long loads take."""
 
 
 def warps_of_rows(kernel: TargetedKernel, length: int, rows: int, *, is_stored: bool) -> int:
@@ -34,15 +33,11 @@ def warps_of_rows(kernel: TargetedKernel, length: int, rows: int, *, is_stored: 
     """
     width = next_power_of_2(length)
     is_known = WARP_ELEMENTS <= length <= LONGEST
-    if is_stored and is_known and _has_many(kernel, rows):
+    if is_stored and is_known and has_many(kernel, rows):
         most = 8 if width == LONGEST or (width > LONGEST // 4 and waits_once(kernel)) else 4
         return min(most, next_power_of_2(-(-rows * length // WARP_ELEMENTS)))
     limits = ((1024, 4), (4096, 8), (16384, 16))
     return next((warps for limit, warps in limits if width <= limit), 32)
-
-
-def _has_many(kernel: TargetedKernel, rows: int) -> bool:
-    return kernel.programs(()) >= MANY_PROGRAMS * kernel.target.num_sms * rows
 
 
 def warps_of_walkers(length: int) -> int:
@@ -102,7 +97,7 @@ STEP, LONG_STEP = 1024, 4096
 MANY_FUNCTIONS = 3
 
 
-def _num_functions(kernel: TargetedKernel) -> int:
+def num_functions(kernel: TargetedKernel) -> int:
     """Transcendental functions in the text of a kernel."""
     return sum(op.function.is_transcendental for op in kernel.outline.ops(Elementwise))
 
@@ -112,7 +107,7 @@ def _steps_of_rows(kernel: TargetedKernel) -> tuple[int, int]:
 
     Steps of 1024 with 4 warps, of 4096 with 4 and 8: jsd of 8192x16384 0.470, 0.685, 0.590.
     """
-    functions, warps = _num_functions(kernel), warps_of_steps(kernel)
+    functions, warps = num_functions(kernel), warps_of_steps(kernel)
     return (STEP if functions >= MANY_FUNCTIONS else LONG_STEP), (warps if functions else 0)
 
 
@@ -162,8 +157,8 @@ def columns_by_programs(
     cut = [name for name in columns if name in kernel.outline.grid_blocks]
     tiles = prod(-(-kernel.extent(name) // blocks[name]) for name in cut)
     if kernel.programs(tuple(columns)) * tiles <= 2 * kernel.target.num_sms:
-        return dict(blocks) if _num_functions(kernel) else few_walkers(kernel, blocks, columns), 8
-    most = NARROW if _num_functions(kernel) else WIDE
+        return dict(blocks) if num_functions(kernel) else few_walkers(kernel, blocks, columns), 8
+    most = NARROW if num_functions(kernel) else WIDE
     return {n: min(most, size) if n in columns else size for n, size in blocks.items()}, 2
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.heuristics.overlap.panels import do_many_wait
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.traversal import walk_function
@@ -29,7 +30,7 @@ MOST_BYTES, CACHE_SHARE = 6 << 20, 0.4
 
 
 class RowLaunchForms(ScheduleRules):
-    """Two launches instead of programs that wait, where the product stays in the shared cache."""
+    """Two launches instead of programs that wait: of small products, and of deep ones."""
 
     @override
     def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
@@ -44,12 +45,12 @@ class RowLaunchForms(ScheduleRules):
         made = [p.value for p in function.parameters if p.source.startswith("torch.empty(")]
         rows, columns = (int(size) for size in made[0].tensor.shape)
         num_bytes = rows * columns * made[0].tensor.dtype.itemsize
-        has_words = _itemsize(function.before) > 2
+        has_words = _operand_size(function.before) > 2
         is_whole = columns <= WHOLE_COLUMNS and rows >= WHOLE_ROWS * self.target.num_sms
         is_small = rows < LEAST_ROWS or columns < LEAST_COLUMNS
-        if self.target.kind != "cuda" or is_small or (is_whole and not has_words):
-            return False
-        return num_bytes <= (CACHE_SHARE * self.device().l2_bytes if has_words else MOST_BYTES)
+        is_wanted = self.target.kind == "cuda" and not is_small and (has_words or not is_whole)
+        most = CACHE_SHARE * self.device().l2_bytes if has_words else MOST_BYTES
+        return is_wanted and (num_bytes <= most or do_many_wait(function.before, self.target))
 
     @override
     def form_rank(self, name: str) -> int:
@@ -61,7 +62,6 @@ class RowLaunchForms(ScheduleRules):
         return 0.0 if name == TWO_LAUNCHES else super().least_gain(name)
 
 
-def _itemsize(product: Function | None) -> int:
-    """Of the operands of a product."""
+def _operand_size(product: Function | None) -> int:
     ops = () if product is None else walk_function(product)
     return max((op.lhs.tile.dtype.itemsize for op in ops if isinstance(op, Dot)), default=0)

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds, problem_of
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
+from tilesmith.backends.triton.heuristics.overlap import products as overlap
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
 from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
-from tilesmith.backends.triton.warp_roles.short_sums.tiles import (
-    SIDE,
-    has_plain_ends,
-    stores_most,
-)
+from tilesmith.backends.triton.warp_roles.short_sums.tiles import SIDE, has_plain_ends, stores_most
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel, Values
 from tilesmith.schedule.space.fragments import EnumFragment
@@ -42,8 +39,7 @@ PAIRED = 0.65
 LEAST_GAIN = 1.04
 """Over tiles of powers of two; where both have the same waves, so they have the same times."""
 SPLIT_COLUMNS = (96, 144, 160, 192, 320, 384)
-GROUPING = 4
-STEP = 64
+GROUPING, STEP = 4, 64
 
 
 @dataclass(frozen=True)
@@ -106,12 +102,14 @@ def column_slot(name: str, choices: Sequence[int], whole: int) -> Slot:
 
 def wave_seeds(kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile]) -> list[RoleSeed]:
     """Tiles of a product alone, the fastest first; nothing for other kernels."""
-    fact = find_product(kernel, plan)
+    fact = find_product(kernel, plan, is_whole=overlap.are_words_stored(kernel))
     if fact is None or fact.m.block is None or fact.n.block is None or fact.k.block is None:
         return []
-    ranked = sorted(tiles, key=lambda tile: tile_time(kernel, fact, tile))
+    able = [t for t in tiles if find_columns(plan) or t.columns.bit_count() == 1]
+    ranked = sorted(able, key=lambda tile: tile_time(kernel, fact, tile))
     if tiles is TILES:
         ranked[:0] = [Tile(SIDE, SIDE)] * stores_most(kernel, fact)
+        ranked[:0] = [Tile(*overlap.SIDES)] * overlap.do_stores_show(kernel, fact)
     depth = min(STEP, kernel.whole(fact.k.block))
     (grid,) = kernel.outline.grids
     inner = [grid.blocks.index(block) for block in (fact.m.block, fact.n.block)]
@@ -127,9 +125,12 @@ def wave_seeds(kernel: TargetedKernel, plan: RolePlan, tiles: Sequence[Tile]) ->
 
 def do_waves_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
     """Whether the best of these tiles is faster than the tile that the product has otherwise."""
-    fact = find_product(kernel, plan)
+    fact = find_product(kernel, plan, is_whole=overlap.are_words_stored(kernel))
     if fact is None or not has_plain_ends(kernel, (*plan.before, *plan.after)):
         return False
+    do_stores_show = overlap.do_stores_show(kernel, fact)
+    if do_stores_show or find_columns(plan) is None:
+        return do_stores_show
     if stores_most(kernel, fact) or multiply_adds(fact) < measured.LEAST_WORK:
         return stores_most(kernel, fact)
     plain = Tile(*problem_of(kernel, fact).best_tile())
@@ -138,11 +139,13 @@ def do_waves_pay(kernel: TargetedKernel, plan: RolePlan) -> bool:
     return share * tile_time(kernel, fact, plain) >= LEAST_GAIN * least
 
 
-def find_product(kernel: TargetedKernel, plan: RolePlan) -> MatmulFact | None:
-    """The only product, whose columns may come in parts and whose sizes are known."""
+def find_product(
+    kernel: TargetedKernel, plan: RolePlan, *, is_whole: bool = False
+) -> MatmulFact | None:
+    """The only product, of known sizes, whose columns may come in parts unless it ``is_whole``."""
     facts = kernel.facts.matmuls
     is_alone = len(facts) == len(plan.products) == 1 and not plan.early and not plan.rescaling
-    if not is_alone or plan.branch is not None or find_columns(plan) is None:
+    if not is_alone or plan.branch is not None or not (is_whole or find_columns(plan)):
         return None
     (fact,) = facts
     is_free = all(axis.block in kernel.entries.blocks and axis.extent for axis in fact.axes)
@@ -158,13 +161,10 @@ def tile_time(kernel: TargetedKernel, fact: MatmulFact, tile: Tile) -> float:
     rows, columns = tile.rows // tile.programs, tile.columns / tile.programs
     matrix = cycles * rows / LEAST_ROWS / INSTRUCTION_DEPTH * NS_PER_CYCLE
     late = _late_sides(kernel)
-    traffic = rows * _per_side("lhs" in late) + columns * _per_side("rhs" in late)
+    ns = {side: NS_PER_LATE_SIDE if side in late else NS_PER_SIDE for side in ("lhs", "rhs")}
+    traffic = rows * ns["lhs"] + columns * ns["rhs"]
     own = rows * tile.columns * NS_PER_ELEMENT + START_NS * (not tile.is_walked)
     return -(-tiles * tile.programs // kernel.target.num_sms) * (k * max(matrix, traffic) + own)
-
-
-def _per_side(is_late: bool) -> float:
-    return NS_PER_LATE_SIDE if is_late else NS_PER_SIDE
 
 
 def _late_sides(kernel: TargetedKernel) -> set[str]:

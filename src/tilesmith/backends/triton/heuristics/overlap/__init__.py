@@ -1,0 +1,1 @@
+"""Defaults by what runs while a program, a warp or a store waits."""
