@@ -97,6 +97,7 @@ NEW_ROOMS = (
     "tilesmith/passes/rejoined_indices",
     "tilesmith/backends/triton/kept_lanes",
     "tilesmith/backends/triton/joined_walks",
+    "tilesmith/backends/triton/short_powers",
     "tilesmith/schedule/model/ends",
     "tilesmith/backends/triton/heuristics/alone_products",
     "tilesmith/backends/triton/heuristics/few_walkers",

@@ -10,7 +10,6 @@ import torch
 
 import tilesmith as helion
 import tilesmith.language as hl
-from tilesmith.backends.triton.joined_walks import pairs
 from tilesmith.numerics.compare import check_against
 
 
@@ -90,19 +89,66 @@ def test_log_sums_take_one_walk(run: Any, length: int, rows: int) -> None:
     check_against(found, torch.logsumexp(x.double(), -1), reduction_length=length)
 
 
-def test_rows_of_halves_keep_their_walks() -> None:
-    x = torch.randn(3, 520).to(torch.bfloat16)
-    assert num_loops(artifact_of(log_sums, x, chunk=256)) == 2
+def padded(rows: int, length: int, dtype: torch.dtype) -> torch.Tensor:
+    """Rows of any length that begin at multiples of 16 bytes."""
+    wide = torch.full([rows, -(-max(length, 1) // 8) * 8 + 8], nan, dtype=dtype)
+    x = wide[:, :length]
+    x.copy_(torch.randn(rows, length) * 10)
+    return x
 
 
-def test_eight_halves_would_share_a_maximum(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "LEAST_BYTES", 2)
-    x = (torch.randn(3, 528) * 10).to(torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("length", [300, 509, 511, 512, 513, 1009, 1024])
+def test_eight_halves_share_a_maximum(run: Any, dtype: torch.dtype, length: int) -> None:
+    x = padded(3, length, dtype)
     artifact = artifact_of(log_sums, x, chunk=256)
     assert num_loops(artifact) == 1
     assert "[32, 8]" in artifact.source
     found = result_of(run, artifact, x=x, out=torch.full([3], -7.0))
-    check_against(found, torch.logsumexp(x.double(), -1), reduction_length=528)
+    check_against(found, torch.logsumexp(x.double(), -1), reduction_length=length)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 255, 256, 257])
+def test_short_rows_of_halves(run: Any, length: int) -> None:
+    x = padded(3, length, torch.bfloat16)
+    config = helion.Config(block_sizes=[1], reduction_loops=[256] * (length > 1), num_warps=1)
+    artifact = log_sums.bind((x,)).to_artifact(config, target="cuda:90")
+    found = result_of(run, artifact, x=x, out=torch.full([3], -7.0))
+    check_against(found, torch.logsumexp(x.double(), -1), reduction_length=length)
+
+
+def test_rows_of_nothing_have_no_maximum() -> None:
+    with pytest.raises(helion.exc.BaseError):
+        log_sums.bind((padded(3, 0, torch.bfloat16),))
+
+
+def test_odd_strides_of_halves_and_bytes_keep_their_walks(run: Any) -> None:
+    odd, small = torch.randn(3, 521).to(torch.bfloat16), torch.randn(3, 528).to(torch.float8_e4m3fn)
+    for x in (odd, small):
+        assert num_loops(artifact_of(log_sums, x, chunk=512)) == 2
+    found = result_of(run, artifact_of(log_sums, odd, chunk=256), x=odd, out=torch.full([3], -7.0))
+    check_against(found, torch.logsumexp(odd.double(), -1), reduction_length=521)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_rows_that_could_go_wrong(run: Any, dtype: torch.dtype) -> None:
+    x = (torch.randn(10, 800) * 3).to(dtype)
+    x[0] += 30_000
+    x[1] = torch.finfo(dtype).min
+    x[2] = torch.finfo(dtype).max
+    x[3] = torch.where(torch.arange(800) % 2 == 0, x[1], x[2])
+    x[4] = 10_000
+    x[5] *= torch.finfo(dtype).tiny / 8
+    x[6, 8:] = -inf
+    x[7, :793] = -inf
+    x[8] = -6.6875
+    x[8, 400] = 0
+    x[9] = torch.linspace(-60, 60, 800).flip(0)
+    artifact = artifact_of(log_sums, x, chunk=256)
+    assert num_loops(artifact) == 1
+    found = result_of(run, artifact, x=x, out=torch.full([10], -7.0))
+    exact = torch.logsumexp(x.double(), -1)
+    assert torch.allclose(found.double(), exact, rtol=3e-7, atol=1e-6)
 
 
 def test_a_maximum_that_grows_in_every_turn_keeps_all_terms(run: Any) -> None:
@@ -120,18 +166,22 @@ def test_softmax_walks_twice(run: Any) -> None:
     check_against(found, torch.softmax(x.double(), -1), reduction_length=700)
 
 
-def test_infinities_and_what_is_no_number_are_as_torch_has_them(run: Any) -> None:
-    x = torch.randn(6, 400)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_infinities_and_what_is_no_number_are_as_torch_has_them(
+    run: Any, dtype: torch.dtype
+) -> None:
+    x = torch.randn(6, 400).to(dtype)
     x[0, :390] = -inf
     x[1, :] = -inf
     x[2, 5] = inf
     x[3, 399] = nan
     x[4, 0] = nan
     x[5, 4:] = -inf
-    artifact = artifact_of(softmax, x)
+    artifact = artifact_of(softmax, x, chunk=256)
     assert num_loops(artifact) == 2
-    found = result_of(run, artifact, x=x, out=torch.full_like(x, -7.0))
-    assert torch.allclose(found, torch.softmax(x, -1), equal_nan=True)
+    found = result_of(run, artifact, x=x, out=torch.full_like(x, -7.0)).float()
+    close = 1e-5 if dtype == torch.float32 else 1e-2
+    assert torch.allclose(found, torch.softmax(x.float(), -1), rtol=close, equal_nan=True)
 
 
 def test_two_sums_share_the_walk(run: Any) -> None:

@@ -41,6 +41,7 @@ from tilesmith.backends.triton.role_clusters.module import emit_roles
 from tilesmith.backends.triton.role_clusters.versions import installed_version
 from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
+from tilesmith.backends.triton.short_powers.powers import shorten_powers
 from tilesmith.backends.triton.turned_products.turning import turn_products
 from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
 from tilesmith.diagnostics.catalogue import InternalError
@@ -125,11 +126,12 @@ def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str
 
 
 def _prepare(function: Function, schedule: Schedule) -> Function:
-    """Walks, counters, turned products, lanes, loads in order; for warps with roles, maxima."""
+    """Walks, powers, counters, turned products, lanes, loads; for warps with roles, maxima."""
     function = use_tails(function)
     if schedule.form in ROLES:
         return take_factors_out_of_maxima(function)
-    function = count_turns(join_walks(function, schedule), schedule)
+    function = shorten_powers(join_walks(function, schedule), schedule)
+    function = count_turns(function, schedule)
     function = keep_lanes(turn_products(function, schedule), schedule)
     return program_ids.add_counter(begin_loads_early(function, schedule))
 

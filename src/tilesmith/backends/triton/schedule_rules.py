@@ -17,6 +17,7 @@ from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, s
 from tilesmith.backends.triton.heuristics.alone_products.seeds import walked_product_seeds
 from tilesmith.backends.triton.heuristics.column_parts.seeds import beside_column_sums
 from tilesmith.backends.triton.heuristics.groups import seeds as groups
+from tilesmith.backends.triton.heuristics.long_rows.joined import joined_row_seeds
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
@@ -185,6 +186,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("product, then rows by it", walked_product_seeds),
     ("matmul", matmul_seeds),
     ("rows of several tensors", several_row_seeds),
+    ("rows walked once", joined_row_seeds),
     ("reduction", memory_bound.reduction_seeds),
     ("pointwise", memory_bound.pointwise_seeds),
 )

@@ -131,6 +131,9 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
     is_read_once = not fact.is_reread and len(kernel.entries.evictable) == 1
     first = {"load_eviction_policies": ["first"]}
     options = first if is_read_once else memory.rows_ahead(kernel, blocks)
+    if chunk is None and not is_stored:
+        # A row that stays in registers is read once, however often it is reduced.
+        options = options or memory.passing_rows(kernel, fact.axis.dim)
     chunks = {} if chunk is None else {fact.axis.dim: chunk}
     # Chunks of rows that are stored follow one another: more warps have more loads in flight.
     warps = min(32, 2 * warps) if chunk is not None and is_stored else warps

@@ -20,6 +20,7 @@ from tilesmith.backends.triton.joined_walks.pairs import (
     Walks,
     find_walks,
 )
+from tilesmith.backends.triton.short_powers.powers import power_around_maximum
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Yield
@@ -127,9 +128,10 @@ class _OneWalk:
         # Lanes of nothing but -inf so far have no power to shift.
         is_lowest = write.apply("eq", most, write.full(most.tile, -inf))
         anchor = write.apply("where", is_lowest, write.full(most.tile, 0.0), most)
-        kept = write.apply("mul", total, write.apply(pair.fn, write.apply("sub", peak, anchor)))
+        less = write.apply("sub", peak, anchor)
+        kept = write.apply("mul", total, power_around_maximum(write, pair.fn, less))
         off = write.apply("sub", x, write.spread(anchor, axis, near.shape))
-        powers = write.reduce(write.apply(pair.fn, off), axis, "sum")
+        powers = write.reduce(power_around_maximum(write, pair.fn, off), axis, "sum")
         return most, write.apply("add", kept, powers)
 
     def _finish(self, pair: Pair, peaks: Value, totals: Value) -> None:
@@ -137,5 +139,5 @@ class _OneWalk:
         write, axis = self._write, peaks.tile.rank - 1
         write.insert(replace(pair.peak, x=peaks))
         off = write.apply("sub", peaks, write.spread(pair.peak.result, axis, peaks.tile.shape))
-        moved = write.apply("mul", totals, write.apply(pair.fn, off))
+        moved = write.apply("mul", totals, power_around_maximum(write, pair.fn, off))
         write.insert(replace(pair.total, x=moved))

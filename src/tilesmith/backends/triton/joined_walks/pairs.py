@@ -11,23 +11,22 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from tilesmith.analysis.effects import is_elsewhere, is_pure
+from tilesmith.backends.triton.short_powers.sums import POWERS, source, unmasked
 from tilesmith.dtypes import F32
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise
-from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.indexing import Full
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.ops.reduction import Reduce
-from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Reshape
 from tilesmith.ir.traversal import count_uses
 from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
 LOADED_BYTES = 16
 """That a thread loads at once: neighbours in these share a maximum."""
-LEAST_BYTES = 4
-"""Of an element. Rows of halves were not timed: they are short of instructions, not of bytes."""
-_POWERS = ("exp", "exp2")
+LEAST_BYTES = 2
+"""Of an element. Rows of bytes were not timed."""
 Definitions = dict[Value, Operation]
 
 
@@ -168,28 +167,16 @@ class _Finder:
     def _pair(
         self, term: Value, total: Reduce, peaks: dict[Value, tuple[Value, Reduce]]
     ) -> Pair | None:
-        power = self._known.get(self._unmasked(term))
-        if not isinstance(power, Elementwise) or power.fn not in _POWERS:
+        power = self._known.get(unmasked(term, self._known))
+        if not isinstance(power, Elementwise) or power.fn not in POWERS:
             return None
         off = self._known.get(power.args[0])
         if not isinstance(off, Elementwise) or off.fn != "sub":
             return None
-        found = peaks.get(self._source(off.args[1]))
-        if found is None or not self._is_same(self._unmasked(found[0]), off.args[0]):
+        found = peaks.get(source(off.args[1], self._known))
+        if found is None or not self._is_same(unmasked(found[0], self._known), off.args[0]):
             return None
         return Pair(found[0], found[1], total, power.fn)
-
-    def _unmasked(self, value: Value) -> Value:
-        op = self._known.get(value)
-        return op.x if isinstance(op, Mask) else value
-
-    def _source(self, value: Value) -> Value:
-        """What is only repeated, or given axes of one lane."""
-        op = self._known.get(value)
-        while isinstance(op, (Broadcast, ExpandDims, Reshape)):
-            value = op.x
-            op = self._known.get(value)
-        return value
 
     def _is_same(self, one: Value, other: Value) -> bool:
         """Whether values of the two loops are computed alike from what is outside of them."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.heuristics.long_rows.joined import WorkOfJoinedRows
 from tilesmith.backends.triton.heuristics.shared_rows.parts import is_counted
 from tilesmith.backends.triton.model.costs import (
     Numbering,
@@ -113,7 +114,7 @@ class GpuModel(KernelModel):
 
     @cached_property
     def _work(self) -> WorkModel:
-        return WorkModel(self.kernel.outline, self.kernel.facts, self._resources.pipeline)
+        return WorkOfJoinedRows(self.kernel, self._resources.pipeline)
 
     @cached_property
     def _products(self) -> ProductModel:

@@ -69,12 +69,13 @@ def _of_function(op: Elementwise, known: Known, steps: int) -> Range:
     if op.fn in ("exp", "exp2"):
         high = max(highs[0], 0.0)
         return (0.0, 1.01 * math.exp(high) if high < _MOST_EXPONENT else math.inf)
-    if op.fn == "where":
-        return (min(lows), max(highs))
-    if op.fn == "minimum":
-        return (min(lows), min(highs))
-    if op.fn == "maximum":
-        return (max(lows), max(highs))
+    if op.fn == "mul":
+        ends = [left * right for left in ranges[0] for right in ranges[1]]
+        # Rounding may step past a bound; where zero meets infinity, nothing is known.
+        return ANY if any(map(math.isnan, ends)) else (1.01 * min(ends), 1.01 * max(ends))
+    if op.fn in ("where", "minimum", "maximum"):
+        low, high = (max if op.fn == "maximum" else min), (min if op.fn == "minimum" else max)
+        return (low(lows), high(highs))
     if op.fn == "abs":
         return (0.0, max(-lows[0], highs[0]))
     return (-highs[0], -lows[0]) if op.fn == "neg" else ANY

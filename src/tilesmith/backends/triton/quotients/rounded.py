@@ -30,7 +30,7 @@ def find_rounded_values(function: Function) -> frozenset[Value]:
     for op in reversed(list(walk_function(function))):
         is_rounding = isinstance(op, Cast) and not op.bitcast and op.dtype.is_low_precision_float
         is_passed = bool(op.results) and rounded.issuperset(op.results)
-        passed = set(op.operand_values()) if is_rounding else _find_passed(op) if is_passed else ()
+        passed = set(op.operand_values()) if is_rounding else find_passed(op) if is_passed else ()
         seen = set(op.operand_values()).difference(passed)
         rounded.difference_update(seen)
         others.update(seen)
@@ -38,7 +38,7 @@ def find_rounded_values(function: Function) -> frozenset[Value]:
     return frozenset(rounded)
 
 
-def _find_passed(op: Operation) -> set[Value]:
+def find_passed(op: Operation) -> set[Value]:
     """The operands whose relative errors become the result's."""
     if isinstance(op, Elementwise) and op.fn == "where":
         return set(op.args[1:]) - {op.args[0]}
