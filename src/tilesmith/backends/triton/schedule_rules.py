@@ -20,6 +20,8 @@ from tilesmith.backends.triton.heuristics.groups import seeds as groups
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
+from tilesmith.backends.triton.heuristics.merged_groups.forms import MergedGroupForms
+from tilesmith.backends.triton.heuristics.merged_groups.seeds import merged_seeds
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
 from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
 from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
@@ -178,6 +180,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("attention with more products", chained_matmul.attention_gradient_seeds),
     ("attention of ragged sequences", loops.ragged_attention_seeds),
     ("attention", chained_matmul.attention_seeds),
+    ("products of merged groups", merged_seeds),
     ("products of groups", groups.group_seeds),
     ("product of several loops", loops.several_loop_seeds),
     ("product of one column", narrow.one_column_seeds),
@@ -207,6 +210,7 @@ class TritonRules(
     ClusterOffers,
     RoleOffers,
     shared_sums.SharedSumForms,
+    MergedGroupForms,
     SpreadForms,
     RowLaunchForms,
     PairForms,

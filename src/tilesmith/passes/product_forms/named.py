@@ -10,6 +10,7 @@ from tilesmith.passes.converted_operands.ahead import convert_ahead
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.product_forms.bits import convert_halves_by_bits
 from tilesmith.passes.product_forms.halves import multiply_halves
+from tilesmith.passes.merged_groups.merge import merge_groups
 from tilesmith.passes.row_launches.launches import reduce_in_own_launch
 from tilesmith.passes.split_rows import Form, split_rows
 from tilesmith.passes.spread_loops.spread import spread_loops
@@ -31,6 +32,7 @@ def _then_sum(make: Pass) -> Pass:
 _OF_PRODUCTS: dict[str, Pass] = {
     "converted_ahead": convert_ahead,
     "converted_parts": _then_sum(convert_ahead),
+    "merged_groups": merge_groups,
     "pair_products": _multiply_pairs,
     "pair_parts": _then_sum(_multiply_pairs),
     "spread_loops": spread_loops,

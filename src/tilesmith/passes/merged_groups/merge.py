@@ -1,0 +1,284 @@
+"""Computes groups of rows as one, where nothing but the rows differs from group to group.
+
+A tile of a group ends where the group ends, so that most groups have a tile with few rows. Tiles
+of all rows have no such ends. They are stored where some group has the row: rows between groups
+keep what they had, and a tile of which no row has a group is not computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilesmith.analysis.merged_groups.lanes import row_axes
+from tilesmith.analysis.merged_groups.site import BLOCK, MergedGroups, Reason, find_merged_groups
+from tilesmith.dtypes import BOOL, I32, I64, DType
+from tilesmith.ir.function import Block, Function
+from tilesmith.ir.operation import Operation, Region
+from tilesmith.ir.ops.control_flow import If, Loop, Yield
+from tilesmith.ir.ops.elementwise import Cast, Elementwise
+from tilesmith.ir.ops.indexing import Full, Mask
+from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
+from tilesmith.ir.ops.shape import Broadcast, ExpandDims
+from tilesmith.ir.tile_writer import TileWriter
+from tilesmith.ir.traversal import Substitution, definitions, rewrite_region
+from tilesmith.ir.types import ONE, Dim, TileType, Value
+
+TOGETHER = 64
+"""Groups whose rows are looked for at once."""
+
+
+def merge_groups(function: Function) -> Function | None:
+    """The same with one loop over all rows; None where groups must be told apart.
+
+    Before::
+
+        grid([%zero], [%groups]) {blocks=[""]} (%group: i32[]) {
+          %begin = load(%offsets, none, none, [%group]) : i32[] ...
+          loop([%begin, %zero], [%end, %N], [], []) {blocks=["m", "n"]} (%i: i32[], %j: i32[]) {...}
+        }
+
+    After::
+
+        grid([%zero, %zero], [%rows, %N]) {blocks=["m", "n"]} (%i: i32[], %j: i32[]) {
+          %covered = loop(...) {blocks=["merged"]} : bool[m] ...
+          %any = reduce(%covered) {axis=0, kind="any"} : bool[]
+          if(%any) () {... store(%out, %acc, %covered, [%i, %j]) ...}
+        }
+    """
+    site = find_merged_groups(function)
+    return _Merge(function, site).run() if isinstance(site, MergedGroups) else None
+
+
+class _Merge:
+    """Writes the function of one site."""
+
+    def __init__(self, function: Function, site: MergedGroups) -> None:
+        self._function, self._site = function, site
+        self._known = definitions(function.body)
+        names = {item.name for item in (*function.blocks, *function.sizes)}
+        self._block = BLOCK
+        while self._block in names:
+            self._block += "_"
+        self._rows = site.loop.blocks[site.rows]
+        self._first = site.loop.body.args[site.rows]
+
+    def run(self) -> Function:
+        site, loop, grid = self._site, self._site.loop, self._site.grid
+        write = TileWriter(lambda: loop.loc)
+        for op in self._function.body.ops[:-1]:
+            write.insert(op)
+        begins, ends = ([self._outside(write, v) for v in side] for side in self._bounds(write))
+        body = self._body(write)
+        write.insert(
+            replace(grid, begins=tuple(begins), ends=tuple(ends), blocks=loop.blocks, body=body)
+        )
+        block = Block(self._block, fixed=TOGETHER)
+        return replace(
+            self._function,
+            blocks=(*self._with_length(), block),
+            body=write.close_region(self._function.body.args),
+        )
+
+    def _bounds(self, write: TileWriter) -> tuple[list[Value], list[Value]]:
+        """Those of the loop, and from the first row to the last."""
+        site, kind = self._site, self._first.tile
+        begins, ends = list(site.loop.begins), list(site.loop.ends)
+        begins[site.rows], ends[site.rows] = write.full(kind, 0), self._length(write)
+        return begins, ends
+
+    def _length(self, write: TileWriter) -> Value:
+        length = self._site.length
+        if isinstance(length, int):
+            return write.full(self._first.tile, length)
+        found = self._function.find_parameter(length)
+        assert found is not None
+        return found
+
+    def _with_length(self) -> tuple[Block, ...]:
+        length = self._site.length
+        known = length if isinstance(length, int) else None
+        blocks = self._function.blocks
+        return tuple(replace(b, extent=known) if b.name == self._rows else b for b in blocks)
+
+    def _outside(self, write: TileWriter, value: Value) -> Value:
+        """A bound in front of the grid: constants may stand inside."""
+        op = self._known.get(value)
+        return write.full(value.tile, op.value) if isinstance(op, Full) else value
+
+    def _body(self, write: TileWriter) -> Region:
+        site, loop = self._site, self._site.loop
+        write.open_region()
+        for op, _ in site.ops:
+            if site.of_group.isdisjoint(op.results) and not isinstance(op, ProgramBarrier):
+                write.insert(op)
+        covered = self._covered(write)
+        is_any = write.reduce(covered, 0, "any")
+        masked = rewrite_region(loop.body, lambda op: self._masked(op, covered), Substitution())
+        then = Region((), masked.ops)
+        write.open_region()
+        write.effect(Yield)
+        write.effect(If, condition=is_any, then=then, otherwise=write.close_region())
+        write.effect(Yield)
+        return write.close_region(loop.body.args)
+
+    def _masked(self, op: Operation, covered: Value) -> Operation | list[Operation]:
+        """A store of rows that groups have, or a load of them alone."""
+        is_load = isinstance(op, Load) and op.slot in {load.slot for load in self._site.hidden}
+        if not isinstance(op, Store) and not is_load:
+            return op
+        assert isinstance(op, (Load, Store))
+        kind = (op.value if isinstance(op, Store) else op.result).tile.with_dtype(BOOL)
+        write = TileWriter(lambda: op.loc)
+        write.open_region()
+        (axis,) = row_axes(op.value if isinstance(op, Store) else op.result, self._rows)
+        mask = _along(write, covered, axis, kind)
+        if op.mask is not None:
+            mask = write.apply("and", _whole(write, op.mask, kind), mask)
+        write.insert(replace(op, mask=mask))
+        return list(write.close_region().ops)
+
+    def _covered(self, write: TileWriter) -> Value:
+        """Which rows of a tile some group has."""
+        (first,), (last,) = self._site.grid.begins, self._site.grid.ends
+        is_inside = self._is_inside(write)
+        line = TileType(BOOL, (Dim.of(self._rows),))
+        if is_inside is None:
+            start, stop = write.full(line, False), last
+        else:
+            start = write.spread(is_inside, 0, line.shape)
+            stop = write.apply("where", is_inside, first, last)
+        number, carried = first.like(), start.like()
+        number.name, carried.name = f"{self._block}_begin", "covered"
+        write.open_region()
+        found = write.apply("or", carried, self._having(write, number))
+        write.effect(Yield, values=(found,))
+        body, result = write.close_region((number, carried)), carried.like()
+        write.insert(
+            Loop(
+                begins=(first,),
+                ends=(stop,),
+                steps=(),
+                init=(start,),
+                blocks=(self._block,),
+                body=body,
+                results=(result,),
+                loc=self._site.loop.loc,
+            )
+        )
+        return result
+
+    def _is_inside(self, write: TileWriter) -> Value | None:
+        """Whether a tile lies between where the first group begins and the last one ends.
+
+        Each group ends where the next one begins, so that of the places where groups begin there
+        is a last one that is not behind a row; the group there has the row, in whatever order the
+        others are.
+        """
+        chain = self._site.chain
+        if chain is None:
+            return None
+        (first,), (last,) = self._site.grid.begins, self._site.grid.ends
+        has_groups = write.apply("lt", first, last)
+        kind = chain.result.tile
+        begin, end = (
+            write.create(
+                Load, kind, tensor=chain.tensor, mask=has_groups, indices=(at,), slot=chain.slot
+            )
+            for at in (first, last)
+        )
+        index = self._first.tile
+        size = write.size_of(index, self._rows)
+        length = write.cast(self._length(write), index.dtype)
+        stop = write.apply("minimum", write.apply("add", self._first, size), length)
+        wide = _wider(index.dtype, kind.dtype)
+        row, stop, begin, end = (write.cast(v, wide) for v in (self._first, stop, begin, end))
+        return write.apply("and", write.apply("le", begin, row), write.apply("le", stop, end))
+
+    def _having(self, write: TileWriter, number: Value) -> Value:
+        """Which rows of a tile the groups of a turn have."""
+        site = self._site
+        known = _Groups(write, self._block, site)
+        group = write.tile_index(number, self._block)
+        begin, end, asked = known.bounds(group)
+        wide = _wider(self._first.tile.dtype, begin.tile.dtype)
+        tile = TileType(wide, (Dim.of(self._rows), Dim.of(self._block)))
+        rows = write.cast(write.tile_index(self._first, self._rows), wide)
+        rows = write.spread(rows, 1, tile.shape)
+        begin, end = (write.spread(write.cast(v, wide), 0, tile.shape) for v in (begin, end))
+        is_in = write.apply("and", write.apply("le", begin, rows), write.apply("lt", rows, end))
+        if asked is not None:
+            is_in = write.apply("and", is_in, write.spread(asked, 0, tile.shape))
+        is_in = write.create(Mask, is_in.tile, x=is_in, fill=False, axes=(1,))
+        return write.reduce(is_in, 1, "any")
+
+
+class _Groups:
+    """Where many groups begin and end, by the ops that say so of one."""
+
+    def __init__(self, write: TileWriter, block: str, site: MergedGroups) -> None:
+        self._write, self._site = write, site
+        self._line = (Dim.of(block),)
+        self._found: dict[Value, Value] = {}
+
+    def bounds(self, group: Value) -> tuple[Value, Value, Value | None]:
+        """First rows, last rows, and which of the groups are asked for; None: all of them."""
+        site, write = self._site, self._write
+        self._found[site.grid.body.args[0]] = group
+        asked: list[Value | None] = [None]
+        for op, depth in site.ops:
+            while len(asked) <= depth:
+                asked.append(self._both(asked[-1], self._value(site.conditions[len(asked) - 1])))
+            if not site.of_group.isdisjoint(op.results):
+                self._found[op.result] = self._of_many(op, asked[depth])
+        while len(asked) <= len(site.conditions):
+            asked.append(self._both(asked[-1], self._value(site.conditions[len(asked) - 1])))
+        begin, end = self._value(site.begin), self._value(site.end)
+        wide = _wider(begin.tile.dtype, end.tile.dtype)
+        return write.cast(begin, wide), write.cast(end, wide), asked[-1]
+
+    def _both(self, one: Value | None, other: Value) -> Value:
+        return other if one is None else self._write.apply("and", one, other)
+
+    def _value(self, value: Value) -> Value:
+        found = self._found.get(value)
+        return self._write.spread(value, 0, self._line) if found is None else found
+
+    def _of_many(self, op: Operation, asked: Value | None) -> Value:
+        """The result of an op of scalars for many groups at once."""
+        kind = op.result.tile.with_shape(self._line)
+        if isinstance(op, Load):
+            indices = tuple(map(self._value, op.indices))
+            mask = asked if op.mask is None else self._both(asked, self._value(op.mask))
+            return self._write.create(
+                Load, kind, tensor=op.tensor, mask=mask, indices=indices, slot=op.slot
+            )
+        assert isinstance(op, (Elementwise, Cast))
+        moved = op.with_operands(self._value)
+        result = Value(kind, op.result.name, op.loc)
+        self._write.insert(replace(moved, results=(result,)))
+        return result
+
+
+def _along(write: TileWriter, line: Value, axis: int, kind: TileType) -> Value:
+    """A line along one axis of a tile, repeated along the others."""
+    axes = tuple(place for place in range(kind.rank) if place != axis)
+    dims = [ONE if place in axes else dim for place, dim in enumerate(kind.shape)]
+    wide = line.tile.with_shape(tuple(dims))
+    expanded = write.create(ExpandDims, wide, x=line, axes=axes) if axes else line
+    return write.create(Broadcast, line.tile.with_shape(kind.shape), x=expanded)
+
+
+def _whole(write: TileWriter, mask: Value, kind: TileType) -> Value:
+    """A mask with all axes of a tile."""
+    missing = tuple(range(kind.rank - mask.tile.rank))
+    if missing:
+        wide = mask.tile.with_shape((ONE,) * len(missing) + mask.tile.shape)
+        mask = write.create(ExpandDims, wide, x=mask, axes=missing)
+    if mask.tile.shape == kind.shape:
+        return mask
+    return write.create(Broadcast, mask.tile.with_shape(kind.shape), x=mask)
+
+
+def _wider(one: DType, other: DType) -> DType:
+    """A type that has all numbers of both."""
+    return I32 if {one, other} == {I32} else I64
