@@ -8,10 +8,10 @@ follows from the row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilesmith.analysis.affine import Definitions, find_affine
+from tilesmith.analysis.affine import find_affine
 from tilesmith.analysis.effects import exchanged_memory, is_elsewhere, is_pure
 from tilesmith.analysis.merged_groups.lanes import find_meeting, row_axes
 from tilesmith.diagnostics.location import SourceLocation
@@ -26,8 +26,10 @@ from tilesmith.ir.types import Dim, Extent, Value
 
 BLOCK = "merged"
 """The block of the groups that are looked at together."""
-BOUND_OPS = (Load, Elementwise, Cast, Full)
+BOUND_OPS = (Load, Elementwise, Cast)
 """What may compute where a group begins and ends: it is computed for many groups at once."""
+DIVISIONS = ("floordiv", "truncdiv", "mod", "fmod")
+"""Of integers: groups that nobody asks for must not be divided by."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,12 @@ class MergedGroups:
     loop: Loop
     rows: int
     """The axis of the loop whose ends come from the group."""
-    ops: tuple[tuple[Operation, int], ...]
-    """What stands before the loop, each op with the number of branches that it stands in."""
+    kept: tuple[Operation, ...]
+    """What stands before the loop and is the same for all groups."""
+    bounds: tuple[tuple[Operation, int], ...]
+    """What says where a group begins and ends, each op with the number of branches around it."""
     conditions: tuple[Value, ...]
     """Of these branches, the outermost first."""
-    of_group: frozenset[Value]
-    """Values that differ from group to group."""
     length: Extent
     """How many rows there are."""
     hidden: frozenset[Load]
@@ -86,6 +88,19 @@ def is_merged(function: Function) -> bool:
     return any(b.name.startswith(BLOCK) and b.fixed is not None for b in function.blocks)
 
 
+def has_known_middle(function: Function) -> bool:
+    """Whether groups were merged of which each begins where the one before ends.
+
+    Only tiles at the ends then look for the groups of their rows.
+    """
+    loops = [op for op in walk(function.body) if isinstance(op, Loop)]
+    found = [
+        op for op in loops if op.blocks[0].startswith(BLOCK) and function.block(op.blocks[0]).fixed
+    ]
+    known = definitions(function.body)
+    return any(isinstance(known.get(op.ends[0]), Elementwise) for op in found)
+
+
 def find_merged_groups(function: Function) -> MergedGroups | Reason | None:
     """The groups of a function, or why they must be told apart; None where there are none."""
     *others, grid = function.body.ops
@@ -115,16 +130,14 @@ class _Nest:
 def _find_nest(region: Region, depth: int = 0) -> _Nest | None:
     """The only loop of a region, itself or in branches that do nothing otherwise."""
     nests = [op for op in region.ops if op.regions()]
-    if len(nests) != 1 or not isinstance(nests[0], (Loop, If)):
-        return None
-    (nest,) = nests
-    place = region.ops.index(nest)
+    place = region.ops.index(nests[0]) if len(nests) == 1 else len(region.ops)
     if not all(isinstance(op, (Yield, ProgramBarrier)) for op in region.ops[place + 1 :]):
         return None
+    nest = nests[0] if len(nests) == 1 else None
     ops = tuple((op, depth) for op in region.ops[:place])
     if isinstance(nest, Loop):
         return _Nest(nest, ops)
-    if nest.results or len(nest.otherwise.ops) != 1:
+    if not isinstance(nest, If) or nest.results or len(nest.otherwise.ops) != 1:
         return None
     inner = _find_nest(nest.then, depth + 1)
     if inner is None:
@@ -133,10 +146,10 @@ def _find_nest(region: Region, depth: int = 0) -> _Nest | None:
 
 
 def _following(grid: Grid, nest: _Nest) -> frozenset[Value]:
-    """What follows from the number of a group."""
+    """What follows from the number of a group, or is there only if there is a group."""
     found = {*grid.body.args}
     for op, _ in nest.ops:
-        if not found.isdisjoint(op.operand_values()):
+        if isinstance(op, Load) or not found.isdisjoint(op.operand_values()):
             found.update(op.results)
     return frozenset(found)
 
@@ -157,13 +170,15 @@ class _Checker:
         self._check_body()
         self._check_store()
         length, hidden = self._find_length()
+        needed, ops = self._find_needed(), self._nest.ops
+        kept = [op for op, _ in ops if self._of_group.isdisjoint(op.results) and is_pure(op)]
         return MergedGroups(
             self._grid,
             self._loop,
             self._rows,
-            self._nest.ops,
+            tuple(kept),
+            tuple((op, depth) for op, depth in ops if op in needed),
             self._nest.conditions,
-            self._of_group,
             length,
             hidden,
             self._find_chain(),
@@ -177,14 +192,31 @@ class _Checker:
         others = [axis for axis in range(loop.rank) if axis != self._rows]
         if not outside.issuperset(v[axis] for v in (loop.begins, loop.ends) for axis in others):
             raise _ApartError("another axis of its loop has ends that are loaded", loop)
+        needed = self._find_needed()
         for op, _ in self._nest.ops:
-            if isinstance(op, ProgramBarrier):
-                continue
-            is_bound = isinstance(op, BOUND_OPS) and not op.result.tile.rank
-            if self._of_group.isdisjoint(op.results):
-                is_bound = is_pure(op)
-            if not is_bound or is_elsewhere(op):
+            is_bound = is_pure(op) or isinstance(op, Load)
+            if op in needed:
+                is_bound = isinstance(op, BOUND_OPS) and not op.result.tile.rank
+                is_bound = is_bound and not self._may_fail(op)
+            if not (is_bound or isinstance(op, ProgramBarrier)) or is_elsewhere(op):
                 raise _ApartError("more is done for a group than to find its rows", op)
+
+    def _may_fail(self, op: Operation) -> bool:
+        if not isinstance(op, Elementwise) or op.fn not in DIVISIONS:
+            return False
+        divisor = self._known.get(op.args[-1])
+        return not isinstance(divisor, Full) or not divisor.value
+
+    def _find_needed(self) -> set[Operation]:
+        """What says where a group begins and ends, and whether anybody asks for it."""
+        wanted = {v[self._rows] for v in (self._loop.begins, self._loop.ends)}
+        wanted.update(self._nest.conditions)
+        needed: set[Operation] = set()
+        for op, _ in reversed(self._nest.ops):
+            if not wanted.isdisjoint(op.results) and not self._of_group.isdisjoint(op.results):
+                needed.add(op)
+                wanted.update(op.operand_values())
+        return needed
 
     def _check_body(self) -> None:
         if exchanged_memory(self._function):
@@ -226,10 +258,10 @@ class _Checker:
         ]
 
     def _find_length(self) -> tuple[Extent, frozenset[Load]]:
-        """How many rows are loaded, or else stored; loads that may find fewer ask for a mask.
+        """How many rows are there, and loads that may have fewer and need a mask.
 
-        A row that a group has is there: the source loads and stores it. Other rows are computed
-        as far as some tensor has them.
+        A row that a group has is there wherever it is loaded or stored for certain. Other rows are
+        computed as well, as far as the first such tensor has them.
         """
         sizes: dict[Load | Store, Extent | None] = {}
         for op in walk(self._loop.body):
@@ -240,7 +272,8 @@ class _Checker:
                     is_known = own == places and len(own) == 1
                     sizes[op] = op.tensor.tensor.shape[own[0]] if is_known else None
         loads = [op for op in sizes if isinstance(op, Load)]
-        whole = [op for op in loads if sizes[op] is not None and op.mask is None]
+        certain = set(self._certain_ops(self._loop.body))
+        whole = [op for op in loads if sizes[op] is not None and not op.mask and op in certain]
         chosen = whole[0] if whole else next(op for op in sizes if isinstance(op, Store))
         length = sizes[chosen]
         assert length is not None, "checked before"
@@ -248,9 +281,27 @@ class _Checker:
             raise _ApartError("the number of all rows is not known", chosen)
         return length, frozenset(op for op in loads if sizes[op] != length)
 
+    def _certain_ops(self, region: Region) -> Iterator[Operation]:
+        """What surely runs if a region does: loops may have no turn, branches may be left out."""
+        for op in region.ops:
+            yield op
+            if isinstance(op, Loop):
+                ends = zip(map(self._known.get, op.begins), map(self._known.get, op.ends))
+                if all(
+                    isinstance(begin, Full) and isinstance(end, Full) and begin.value < end.value
+                    for begin, end in ends
+                ):
+                    yield from self._certain_ops(op.body)
+
+    def _loaded(self, value: Value) -> Operation | None:
+        """What loads a bound, before it is cast to another integer."""
+        op = self._known.get(value)
+        is_cast = isinstance(op, Cast) and op.x.tile.dtype.is_integer and not op.bitcast
+        return self._known.get(op.x) if isinstance(op, Cast) and is_cast else op
+
     def _find_chain(self) -> Load | None:
         """Only where every group is looked at, and only its bounds decide whether it has rows."""
-        begin, end = (self._known.get(v[self._rows]) for v in (self._loop.begins, self._loop.ends))
+        begin, end = (self._loaded(v[self._rows]) for v in (self._loop.begins, self._loop.ends))
         if not isinstance(begin, Load) or not isinstance(end, Load):
             return None
         (group,) = self._grid.body.args
@@ -260,14 +311,14 @@ class _Checker:
         if not all(plain) or begin.indices[0] is not group or not is_next:
             return None
         depths = [depth for op, depth in self._nest.ops if op in (begin, end)]
-        tests = [self._known.get(condition) for condition in self._nest.conditions]
-        asks_rows = all(self._asks_for_rows(test) for test in tests)
+        asks_rows = all(self._asks_for_rows(test, begin, end) for test in self._nest.conditions)
         is_chain = begin.tensor is end.tensor and depths == [0, 0] and asks_rows
         return begin if is_chain else None
 
-    def _asks_for_rows(self, test: Operation | None) -> bool:
+    def _asks_for_rows(self, condition: Value, begin: Load, end: Load) -> bool:
         """Whether a condition is that a group has rows."""
-        begin, end = self._loop.begins[self._rows], self._loop.ends[self._rows]
+        test = self._known.get(condition)
         if not isinstance(test, Elementwise):
             return False
-        return (test.fn, *test.args) in {("gt", end, begin), ("lt", begin, end)}
+        args = tuple(map(self._loaded, test.args))
+        return (test.fn, *args) in {("gt", end, begin), ("lt", begin, end)}

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.analysis.merged_groups.lanes import row_axes
-from tilesmith.analysis.merged_groups.site import BLOCK, MergedGroups, Reason, find_merged_groups
+from tilesmith.analysis.merged_groups.site import BLOCK, MergedGroups, find_merged_groups
 from tilesmith.dtypes import BOOL, I32, I64, DType
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask
-from tilesmith.ir.ops.memory import Load, ProgramBarrier, Store
+from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import Substitution, definitions, rewrite_region
@@ -63,7 +63,7 @@ class _Merge:
         self._first = site.loop.body.args[site.rows]
 
     def run(self) -> Function:
-        site, loop, grid = self._site, self._site.loop, self._site.grid
+        loop, grid = self._site.loop, self._site.grid
         write = TileWriter(lambda: loop.loc)
         for op in self._function.body.ops[:-1]:
             write.insert(op)
@@ -108,9 +108,8 @@ class _Merge:
     def _body(self, write: TileWriter) -> Region:
         site, loop = self._site, self._site.loop
         write.open_region()
-        for op, _ in site.ops:
-            if site.of_group.isdisjoint(op.results) and not isinstance(op, ProgramBarrier):
-                write.insert(op)
+        for op in site.kept:
+            write.insert(op)
         covered = self._covered(write)
         is_any = write.reduce(covered, 0, "any")
         masked = rewrite_region(loop.body, lambda op: self._masked(op, covered), Substitution())
@@ -179,20 +178,19 @@ class _Merge:
             return None
         (first,), (last,) = self._site.grid.begins, self._site.grid.ends
         has_groups = write.apply("lt", first, last)
-        kind = chain.result.tile
-        begin, end = (
-            write.create(
-                Load, kind, tensor=chain.tensor, mask=has_groups, indices=(at,), slot=chain.slot
-            )
-            for at in (first, last)
-        )
+        begin, end = (self._bound(write, chain, at, has_groups) for at in (first, last))
         index = self._first.tile
         size = write.size_of(index, self._rows)
         length = write.cast(self._length(write), index.dtype)
         stop = write.apply("minimum", write.apply("add", self._first, size), length)
-        wide = _wider(index.dtype, kind.dtype)
+        wide = _wider(index.dtype, begin.tile.dtype)
         row, stop, begin, end = (write.cast(v, wide) for v in (self._first, stop, begin, end))
         return write.apply("and", write.apply("le", begin, row), write.apply("le", stop, end))
+
+    def _bound(self, write: TileWriter, chain: Load, at: Value, mask: Value) -> Value:
+        """Where a group begins, as the loop has it."""
+        made = replace(chain, mask=mask, indices=(at,), results=(chain.result.like(),))
+        return write.cast(write.insert(made).result, self._site.begin.tile.dtype)
 
     def _having(self, write: TileWriter, number: Value) -> Value:
         """Which rows of a tile the groups of a turn have."""
@@ -225,16 +223,18 @@ class _Groups:
         site, write = self._site, self._write
         self._found[site.grid.body.args[0]] = group
         asked: list[Value | None] = [None]
-        for op, depth in site.ops:
-            while len(asked) <= depth:
-                asked.append(self._both(asked[-1], self._value(site.conditions[len(asked) - 1])))
-            if not site.of_group.isdisjoint(op.results):
-                self._found[op.result] = self._of_many(op, asked[depth])
-        while len(asked) <= len(site.conditions):
-            asked.append(self._both(asked[-1], self._value(site.conditions[len(asked) - 1])))
+        for op, depth in site.bounds:
+            self._ask(asked, depth)
+            self._found[op.result] = self._of_many(op, asked[depth])
+        self._ask(asked, len(site.conditions))
         begin, end = self._value(site.begin), self._value(site.end)
         wide = _wider(begin.tile.dtype, end.tile.dtype)
         return write.cast(begin, wide), write.cast(end, wide), asked[-1]
+
+    def _ask(self, asked: list[Value | None], depth: int) -> None:
+        """Add which groups come to a branch, for all branches down to one of that depth."""
+        for condition in self._site.conditions[len(asked) - 1 : depth]:
+            asked.append(self._both(asked[-1], self._value(condition)))
 
     def _both(self, one: Value | None, other: Value) -> Value:
         return other if one is None else self._write.apply("and", one, other)

@@ -6,10 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from tilesmith.analysis.merged_groups.site import MergedGroups, Reason, find_merged_groups
+from tilesmith.analysis.merged_groups.site import (
+    MergedGroups,
+    Reason,
+    find_merged_groups,
+    has_known_middle,
+)
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
 MERGED = "merged_groups"
+HALF = 2
+"""Bytes of operands that were timed."""
 
 
 class MergedGroupForms(ScheduleRules):
@@ -29,7 +36,14 @@ class MergedGroupForms(ScheduleRules):
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
-        return name == MERGED or super().may_be_first_form(name, kernel)
+        """For one product of 16 bits, where no search for the groups of a row is needed."""
+        if name != MERGED:
+            return super().may_be_first_form(name, kernel)
+        facts = kernel.facts.matmuls
+        is_usual = len(facts) == 1 and facts[0].uses_tensor_cores and facts[0].itemsize == HALF
+        return (
+            is_usual and kernel.target.kind == "cuda" and has_known_middle(kernel.outline.function)
+        )
 
     @override
     def form_rank(self, name: str) -> int:
