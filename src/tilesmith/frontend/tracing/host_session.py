@@ -69,11 +69,21 @@ class ConstantSizes:
             self._axes.add(axis)
 
     def note_made(self, tensor: torch.Tensor, sizes: Iterable[Any]) -> None:
-        """A tensor was made with these sizes: plain numbers among them are constants."""
+        """A tensor was made with these sizes: plain numbers among them are constants.
+
+        So are the strides of a tensor whose rows, of a plain number of elements, follow each other.
+        """
         self._kept.append(tensor)
-        for axis, size in enumerate(sizes):
+        given, step = list(sizes), 1
+        for axis, size in enumerate(given):
             if type(size) is int and size > 1:
                 self.note_value(size, place_of(tensor, "size", axis))
+        for axis in reversed(range(min(len(given), tensor.dim()))):
+            if tensor.stride(axis) == step:
+                self._axes.add(place_of(tensor, "stride", axis))
+            if type(given[axis]) is not int:
+                break
+            step *= given[axis]
 
     def note_like(self, tensor: torch.Tensor, original: torch.Tensor) -> None:
         """A tensor was made with the sizes of another."""

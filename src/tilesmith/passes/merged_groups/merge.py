@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilesmith.analysis.merged_groups.lanes import row_axes
 from tilesmith.analysis.merged_groups.site import BLOCK, MergedGroups, find_merged_groups
-from tilesmith.dtypes import BOOL, I32, I64, DType
+from tilesmith.dtypes import BOOL, I32, I64
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import If, Loop, Yield
@@ -46,24 +46,24 @@ def merge_groups(function: Function) -> Function | None:
         }
     """
     site = find_merged_groups(function)
-    return _Merge(function, site).run() if isinstance(site, MergedGroups) else None
+    return Merge(function, site).run() if isinstance(site, MergedGroups) else None
 
 
-class _Merge:
+class Merge:
     """Writes the function of one site."""
 
     def __init__(self, function: Function, site: MergedGroups) -> None:
-        self._function, self._site = function, site
+        self._function, self.site = function, site
         self._known = definitions(function.body)
         names = {item.name for item in (*function.blocks, *function.sizes)}
         self._block = BLOCK
         while self._block in names:
             self._block += "_"
-        self._rows = site.loop.blocks[site.rows]
-        self._first = site.loop.body.args[site.rows]
+        self.rows = site.loop.blocks[site.rows]
+        self.first = site.loop.body.args[site.rows]
 
     def run(self) -> Function:
-        loop, grid = self._site.loop, self._site.grid
+        loop, grid = self.site.loop, self.site.grid
         write = TileWriter(lambda: loop.loc)
         for op in self._function.body.ops[:-1]:
             write.insert(op)
@@ -81,24 +81,24 @@ class _Merge:
 
     def _bounds(self, write: TileWriter) -> tuple[list[Value], list[Value]]:
         """Those of the loop, and from the first row to the last."""
-        site, kind = self._site, self._first.tile
+        site, kind = self.site, self.first.tile
         begins, ends = list(site.loop.begins), list(site.loop.ends)
         begins[site.rows], ends[site.rows] = write.full(kind, 0), self._length(write)
         return begins, ends
 
     def _length(self, write: TileWriter) -> Value:
-        length = self._site.length
+        length = self.site.length
         if isinstance(length, int):
-            return write.full(self._first.tile, length)
+            return write.full(self.first.tile, length)
         found = self._function.find_parameter(length)
         assert found is not None
         return found
 
     def _with_length(self) -> tuple[Block, ...]:
-        length = self._site.length
+        length = self.site.length
         known = length if isinstance(length, int) else None
         blocks = self._function.blocks
-        return tuple(replace(b, extent=known) if b.name == self._rows else b for b in blocks)
+        return tuple(replace(b, extent=known) if b.name == self.rows else b for b in blocks)
 
     def _outside(self, write: TileWriter, value: Value) -> Value:
         """A bound in front of the grid: constants may stand inside."""
@@ -106,41 +106,39 @@ class _Merge:
         return write.full(value.tile, op.value) if isinstance(op, Full) else value
 
     def _body(self, write: TileWriter) -> Region:
-        site, loop = self._site, self._site.loop
+        site, loop = self.site, self.site.loop
         write.open_region()
         for op in site.kept:
             write.insert(op)
-        covered = self._covered(write)
-        is_any = write.reduce(covered, 0, "any")
-        masked = rewrite_region(loop.body, lambda op: self._masked(op, covered), Substitution())
-        then = Region((), masked.ops)
-        write.open_region()
-        write.effect(Yield)
-        write.effect(If, condition=is_any, then=then, otherwise=write.close_region())
+        self.write_tile(write)
         write.effect(Yield)
         return write.close_region(loop.body.args)
 
+    def write_tile(self, write: TileWriter) -> None:
+        """What the loop does for a tile, where some group has one of its rows."""
+        covered = self._covered(write)
+        is_any = write.reduce(covered, 0, "any")
+        masked = rewrite_region(
+            self.site.loop.body, lambda op: self._masked(op, covered), Substitution()
+        )
+        choose(write, is_any, Region((), masked.ops))
+
     def _masked(self, op: Operation, covered: Value) -> Operation | list[Operation]:
         """A store of rows that groups have, or a load of them alone."""
-        is_load = isinstance(op, Load) and op.slot in {load.slot for load in self._site.hidden}
+        is_load = isinstance(op, Load) and op.slot in {load.slot for load in self.site.hidden}
         if not isinstance(op, Store) and not is_load:
             return op
         assert isinstance(op, (Load, Store))
-        kind = (op.value if isinstance(op, Store) else op.result).tile.with_dtype(BOOL)
         write = TileWriter(lambda: op.loc)
         write.open_region()
-        (axis,) = row_axes(op.value if isinstance(op, Store) else op.result, self._rows)
-        mask = _along(write, covered, axis, kind)
-        if op.mask is not None:
-            mask = write.apply("and", _whole(write, op.mask, kind), mask)
-        write.insert(replace(op, mask=mask))
+        write.insert(with_mask(write, op, covered, self.rows))
         return list(write.close_region().ops)
 
     def _covered(self, write: TileWriter) -> Value:
         """Which rows of a tile some group has."""
-        (first,), (last,) = self._site.grid.begins, self._site.grid.ends
-        is_inside = self._is_inside(write)
-        line = TileType(BOOL, (Dim.of(self._rows),))
+        (first,), (last,) = self.site.grid.begins, self.site.grid.ends
+        is_inside = None if self.site.chain is None else self.is_inside(write, self.site.chain)
+        line = TileType(BOOL, (Dim.of(self.rows),))
         if is_inside is None:
             start, stop = write.full(line, False), last
         else:
@@ -161,48 +159,47 @@ class _Merge:
                 blocks=(self._block,),
                 body=body,
                 results=(result,),
-                loc=self._site.loop.loc,
+                loc=self.site.loop.loc,
             )
         )
         return result
 
-    def _is_inside(self, write: TileWriter) -> Value | None:
+    def is_inside(self, write: TileWriter, chain: Load) -> Value:
         """Whether a tile lies between where the first group begins and the last one ends.
 
         Each group ends where the next one begins, so that of the places where groups begin there
         is a last one that is not behind a row; the group there has the row, in whatever order the
         others are.
         """
-        chain = self._site.chain
-        if chain is None:
-            return None
-        (first,), (last,) = self._site.grid.begins, self._site.grid.ends
+        (first,), (last,) = self.site.grid.begins, self.site.grid.ends
         has_groups = write.apply("lt", first, last)
-        begin, end = (self._bound(write, chain, at, has_groups) for at in (first, last))
-        index = self._first.tile
-        size = write.size_of(index, self._rows)
-        length = write.cast(self._length(write), index.dtype)
-        stop = write.apply("minimum", write.apply("add", self._first, size), length)
-        wide = _wider(index.dtype, begin.tile.dtype)
-        row, stop, begin, end = (write.cast(v, wide) for v in (self._first, stop, begin, end))
+        begin, end = (self.bound(write, chain, at, has_groups) for at in (first, last))
+        row, stop, begin, end = same_type(write, self.first, self.last_row(write), begin, end)
         return write.apply("and", write.apply("le", begin, row), write.apply("le", stop, end))
 
-    def _bound(self, write: TileWriter, chain: Load, at: Value, mask: Value) -> Value:
+    def last_row(self, write: TileWriter) -> Value:
+        """Where a tile ends."""
+        index = self.first.tile
+        size = write.size_of(index, self.rows)
+        length = write.cast(self._length(write), index.dtype)
+        return write.apply("minimum", write.apply("add", self.first, size), length)
+
+    def bound(self, write: TileWriter, chain: Load, at: Value, mask: Value | None = None) -> Value:
         """Where a group begins, as the loop has it."""
         made = replace(chain, mask=mask, indices=(at,), results=(chain.result.like(),))
-        return write.cast(write.insert(made).result, self._site.begin.tile.dtype)
+        return write.cast(write.insert(made).result, self.site.begin.tile.dtype)
 
     def _having(self, write: TileWriter, number: Value) -> Value:
         """Which rows of a tile the groups of a turn have."""
-        site = self._site
+        site = self.site
         known = _Groups(write, self._block, site)
         group = write.tile_index(number, self._block)
         begin, end, asked = known.bounds(group)
-        wide = _wider(self._first.tile.dtype, begin.tile.dtype)
-        tile = TileType(wide, (Dim.of(self._rows), Dim.of(self._block)))
-        rows = write.cast(write.tile_index(self._first, self._rows), wide)
+        rows = write.tile_index(self.first, self.rows)
+        rows, begin, end = same_type(write, rows, begin, end)
+        tile = TileType(BOOL, (Dim.of(self.rows), Dim.of(self._block)))
         rows = write.spread(rows, 1, tile.shape)
-        begin, end = (write.spread(write.cast(v, wide), 0, tile.shape) for v in (begin, end))
+        begin, end = (write.spread(v, 0, tile.shape) for v in (begin, end))
         is_in = write.apply("and", write.apply("le", begin, rows), write.apply("lt", rows, end))
         if asked is not None:
             is_in = write.apply("and", is_in, write.spread(asked, 0, tile.shape))
@@ -220,16 +217,14 @@ class _Groups:
 
     def bounds(self, group: Value) -> tuple[Value, Value, Value | None]:
         """First rows, last rows, and which of the groups are asked for; None: all of them."""
-        site, write = self._site, self._write
+        site = self._site
         self._found[site.grid.body.args[0]] = group
         asked: list[Value | None] = [None]
         for op, depth in site.bounds:
             self._ask(asked, depth)
             self._found[op.result] = self._of_many(op, asked[depth])
         self._ask(asked, len(site.conditions))
-        begin, end = self._value(site.begin), self._value(site.end)
-        wide = _wider(begin.tile.dtype, end.tile.dtype)
-        return write.cast(begin, wide), write.cast(end, wide), asked[-1]
+        return self._value(site.begin), self._value(site.end), asked[-1]
 
     def _ask(self, asked: list[Value | None], depth: int) -> None:
         """Add which groups come to a branch, for all branches down to one of that depth."""
@@ -259,6 +254,18 @@ class _Groups:
         return result
 
 
+def with_mask(
+    write: TileWriter, op: Load | Store, rows: Value, block: str
+) -> Load | Store:
+    """An access of some rows of a tile, whose block that is."""
+    value = op.value if isinstance(op, Store) else op.result
+    (axis,) = row_axes(value, block)
+    mask = _along(write, rows, axis, value.tile.with_dtype(BOOL))
+    if op.mask is not None:
+        mask = write.apply("and", _whole(write, op.mask, mask.tile), mask)
+    return replace(op, mask=mask)
+
+
 def _along(write: TileWriter, line: Value, axis: int, kind: TileType) -> Value:
     """A line along one axis of a tile, repeated along the others."""
     axes = tuple(place for place in range(kind.rank) if place != axis)
@@ -279,6 +286,17 @@ def _whole(write: TileWriter, mask: Value, kind: TileType) -> Value:
     return write.create(Broadcast, mask.tile.with_shape(kind.shape), x=mask)
 
 
-def _wider(one: DType, other: DType) -> DType:
-    """A type that has all numbers of both."""
-    return I32 if {one, other} == {I32} else I64
+def choose(
+    write: TileWriter, condition: Value, then: Region, otherwise: Region | None = None
+) -> None:
+    """A branch, with nothing otherwise unless something is given."""
+    write.open_region()
+    write.effect(Yield)
+    nothing = write.close_region()
+    write.effect(If, condition=condition, then=then, otherwise=otherwise or nothing)
+
+
+def same_type(write: TileWriter, *values: Value) -> tuple[Value, ...]:
+    """The same numbers in one type that has all of them."""
+    wide = I32 if {value.tile.dtype for value in values} == {I32} else I64
+    return tuple(write.cast(value, wide) for value in values)
