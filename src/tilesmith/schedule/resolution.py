@@ -76,12 +76,17 @@ class MultiFormSpec(ConfigSpec):
             for name, rules in self.rules.other_ways(self.kernel).items()
         }
         names = self.rules.row_forms(self.kernel)
-        split = {name: self._split(self.function, name) for name in names}
-        return ways | {
-            name: ConfigSpec(form, self.rules, self.tunables, allow_warp_specialize=allowed)
-            for name, form in split.items()
-            if form is not None
-        }
+        for name in names:
+            form = self._split(self.function, name)
+            if form is None:
+                continue
+            made = ConfigSpec(form, self.rules, self.tunables, allow_warp_specialize=allowed)
+            rules = self.rules.rules_of_form(name, made.kernel)
+            if rules is not None and rules is not self.rules:
+                made = ConfigSpec(form, rules, self.tunables, allow_warp_specialize=allowed)
+            if rules is not None:
+                ways[name] = made
+        return ways
 
     @override
     def forms(self) -> dict[str, ConfigSpec]:

@@ -83,10 +83,10 @@ class Merge:
         """Those of the loop, and from the first row to the last."""
         site, kind = self.site, self.first.tile
         begins, ends = list(site.loop.begins), list(site.loop.ends)
-        begins[site.rows], ends[site.rows] = write.full(kind, 0), self._length(write)
+        begins[site.rows], ends[site.rows] = write.full(kind, 0), self.length(write)
         return begins, ends
 
-    def _length(self, write: TileWriter) -> Value:
+    def length(self, write: TileWriter) -> Value:
         length = self.site.length
         if isinstance(length, int):
             return write.full(self.first.tile, length)
@@ -174,15 +174,18 @@ class Merge:
         (first,), (last,) = self.site.grid.begins, self.site.grid.ends
         has_groups = write.apply("lt", first, last)
         begin, end = (self.bound(write, chain, at, has_groups) for at in (first, last))
-        row, stop, begin, end = same_type(write, self.first, self.last_row(write), begin, end)
+        row, stop, begin, end = same_type(write, self.first, self.end_of(write), begin, end)
         return write.apply("and", write.apply("le", begin, row), write.apply("le", stop, end))
 
-    def last_row(self, write: TileWriter) -> Value:
+    def end_of(self, write: TileWriter) -> Value:
         """Where a tile ends."""
+        length = write.cast(self.length(write), self.first.tile.dtype)
+        return write.apply("minimum", self.whole_end(write), length)
+
+    def whole_end(self, write: TileWriter) -> Value:
+        """Where a tile ends that has all of its rows."""
         index = self.first.tile
-        size = write.size_of(index, self.rows)
-        length = write.cast(self._length(write), index.dtype)
-        return write.apply("minimum", write.apply("add", self.first, size), length)
+        return write.apply("add", self.first, write.size_of(index, self.rows))
 
     def bound(self, write: TileWriter, chain: Load, at: Value, mask: Value | None = None) -> Value:
         """Where a group begins, as the loop has it."""

@@ -26,11 +26,11 @@ def merge_whole_tiles(function: Function) -> Function | None:
     After::
 
         grid([%zero, %zero], [%rows, %N]) {blocks=["m", "n"]} (%i: i32[], %j: i32[]) {
-          %is_inside = ...
+          %is_whole = ...
           %is_met = loop([%zero], [%groups_if_not_inside], ...) : bool[] ...
           if(%is_met) () {
             ...
-            if(%is_inside) () {store(%out, %acc, none, [%i, %j])}
+            if(%is_whole) () {store(%out, %acc, none, [%i, %j])}
             () {loop([%zero], [%groups], ...) () {store(%out, %acc, %rows_of_group, [%i, %j])}}
           }
         }
@@ -54,30 +54,36 @@ class _WholeTiles(Merge):
         return first, last
 
     def write_tile(self, write: TileWriter) -> None:
-        is_inside = self.is_inside(write, self._chain)
+        is_whole = self._is_whole(write)
         first, last = self._groups
-        stop = write.apply("where", is_inside, first, last)
-        is_met = self._is_met(write, is_inside, stop)
+        stop = write.apply("where", is_whole, first, last)
+        is_met = self._is_met(write, is_whole, stop)
         body = rewrite_region(
-            self.site.loop.body, lambda op: self._stored(op, is_inside), Substitution()
+            self.site.loop.body, lambda op: self._stored(op, is_whole), Substitution()
         )
         choose(write, is_met, Region((), body.ops))
 
-    def _is_met(self, write: TileWriter, is_inside: Value, stop: Value) -> Value:
+    def _is_whole(self, write: TileWriter) -> Value:
+        """Whether groups have all rows that a tile may have."""
+        stop, length = same_type(write, self.whole_end(write), self.length(write))
+        is_whole = write.apply("le", stop, length)
+        return write.apply("and", self.is_inside(write, self._chain), is_whole)
+
+    def _is_met(self, write: TileWriter, is_whole: Value, stop: Value) -> Value:
         """Whether some group has a row of the tile; groups are asked only where that is open."""
-        met = is_inside.like()
+        met = is_whole.like()
         met.name = "is_met"
 
         def ask(begin: Value, end: Value) -> tuple[Value]:
-            row, past, begin, end = same_type(write, self.first, self.last_row(write), begin, end)
+            row, past, begin, end = same_type(write, self.first, self.whole_end(write), begin, end)
             is_before, is_behind = write.apply("lt", row, end), write.apply("lt", begin, past)
             has_rows = write.apply("and", write.apply("lt", begin, end), is_before)
             return (write.apply("or", met, write.apply("and", has_rows, is_behind)),)
 
-        (found,) = self._each_group(write, stop, {met: is_inside}, ask)
+        (found,) = self._each_group(write, stop, {met: is_whole}, ask)
         return found
 
-    def _stored(self, op: Operation, is_inside: Value) -> Operation | list[Operation]:
+    def _stored(self, op: Operation, is_whole: Value) -> Operation | list[Operation]:
         """A store of a whole tile, or else of what each group has of it."""
         if not isinstance(op, Store):
             return op
@@ -99,7 +105,7 @@ class _WholeTiles(Merge):
         write.open_region()
         self._each_group(write, self._groups[1], {}, store)
         write.effect(Yield)
-        choose(write, is_inside, whole, write.close_region())
+        choose(write, is_whole, whole, write.close_region())
         return list(write.close_region().ops)
 
     def _each_group(

@@ -215,7 +215,8 @@ class RoleEmitter(Emitter):
 
     @override
     def region(self, region: Region) -> None:
-        if self.tile_body is None:
+        tiles = [op.body for op in self.function.body.ops if isinstance(op, Grid)]
+        if self.tile_body is None or region not in tiles:
             super().region(region)
         else:
             self.tile_body()

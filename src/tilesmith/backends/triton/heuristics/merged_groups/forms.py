@@ -1,4 +1,8 @@
-"""Groups of rows that are computed as one: which kernels have that form, when it is the default."""
+"""Groups of rows that are computed as one: which kernels have that form, when it is the default.
+
+With roles, where warps can have them: one product of all rows as warps with roles compute it, tiles
+that groups have as a whole stored through the copy engine.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,12 @@ from tilesmith.analysis.merged_groups.site import (
     find_merged_groups,
     has_known_middle,
 )
+from tilesmith.backends.triton.heuristics.merged_groups.role_rules import MergedRoleRules
+from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
 from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
 
-MERGED = "merged_groups"
+MERGED, MERGED_ROLES = "merged_groups", "merged_roles"
+FORMS = (MERGED, MERGED_ROLES)
 HALF = 2
 """Bytes of operands that were timed."""
 
@@ -25,33 +32,38 @@ class MergedGroupForms(ScheduleRules):
     @override
     def row_forms(self, kernel: TargetedKernel) -> Sequence[str]:
         forms = super().row_forms(kernel)
-        is_merged = isinstance(_find(kernel), MergedGroups)
-        return [*forms, MERGED] if is_merged else forms
+        return [*forms, *FORMS] if isinstance(_find(kernel), MergedGroups) else forms
+
+    @override
+    def rules_of_form(self, name: str, kernel: TargetedKernel) -> ScheduleRules | None:
+        if name != MERGED_ROLES:
+            return super().rules_of_form(name, kernel)
+        rules = self.other_ways(kernel).get(FORM)
+        return MergedRoleRules.of(rules) if isinstance(rules, WarpRoleRules) else None
 
     @override
     def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
-        missing = super().missing_ways(kernel)
-        found = _find(kernel)
+        missing, found = super().missing_ways(kernel), _find(kernel)
         return {**missing, MERGED: str(found)} if isinstance(found, Reason) else missing
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
         """For one product of 16 bits, where no search for the groups of a row is needed."""
-        if name != MERGED:
+        if name not in FORMS:
             return super().may_be_first_form(name, kernel)
         facts = kernel.facts.matmuls
         is_usual = len(facts) == 1 and facts[0].uses_tensor_cores and facts[0].itemsize == HALF
-        return (
-            is_usual and kernel.target.kind == "cuda" and has_known_middle(kernel.outline.function)
-        )
+        is_chain = name == MERGED_ROLES or has_known_middle(kernel.outline.function)
+        return is_usual and is_chain and kernel.target.kind == "cuda"
 
     @override
     def form_rank(self, name: str) -> int:
-        return -1 if name == MERGED else super().form_rank(name)
+        ranks = {MERGED: -1, MERGED_ROLES: -2}
+        return ranks[name] if name in ranks else super().form_rank(name)
 
     @override
     def least_gain(self, name: str) -> float:
-        return 0.0 if name == MERGED else super().least_gain(name)
+        return 0.0 if name in FORMS else super().least_gain(name)
 
 
 def _find(kernel: TargetedKernel) -> MergedGroups | Reason | None:
