@@ -20,8 +20,6 @@ from tilesmith.backends.triton.heuristics.groups import seeds as groups
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
 from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
-from tilesmith.backends.triton.heuristics.merged_groups.forms import MergedGroupForms
-from tilesmith.backends.triton.heuristics.merged_groups.seeds import merged_seeds
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
 from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
 from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
@@ -29,6 +27,7 @@ from tilesmith.backends.triton.heuristics.row_launches.forms import RowLaunchFor
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
+from tilesmith.backends.triton.merged_groups.forms import MergedGroupForms, merged_seeds
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots

@@ -63,6 +63,7 @@ class Merge:
         self.first = site.loop.body.args[site.rows]
 
     def run(self) -> Function:
+        """The function with one loop over all rows."""
         loop, grid = self.site.loop, self.site.grid
         write = TileWriter(lambda: loop.loc)
         for op in self._function.body.ops[:-1]:
@@ -87,6 +88,7 @@ class Merge:
         return begins, ends
 
     def length(self, write: TileWriter) -> Value:
+        """How many rows there are."""
         length = self.site.length
         if isinstance(length, int):
             return write.full(self.first.tile, length)
@@ -257,9 +259,7 @@ class _Groups:
         return result
 
 
-def with_mask(
-    write: TileWriter, op: Load | Store, rows: Value, block: str
-) -> Load | Store:
+def with_mask(write: TileWriter, op: Load | Store, rows: Value, block: str) -> Load | Store:
     """An access of some rows of a tile, whose block that is."""
     value = op.value if isinstance(op, Store) else op.result
     (axis,) = row_axes(value, block)

@@ -15,15 +15,48 @@ from tilesmith.analysis.merged_groups.site import (
     Reason,
     find_merged_groups,
     has_known_middle,
+    is_merged,
 )
-from tilesmith.backends.triton.heuristics.merged_groups.role_rules import MergedRoleRules
+from tilesmith.backends.triton.heuristics.matmul import matmul_seeds
+from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
+from tilesmith.backends.triton.heuristics.sides.blocks import sized
+from tilesmith.backends.triton.warp_roles.columns.tiles import GROUPING, STEP, RoleSeed
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
-from tilesmith.schedule.rules import ScheduleRules, TargetedKernel
+from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel
 
 MERGED, MERGED_ROLES = "merged_groups", "merged_roles"
 FORMS = (MERGED, MERGED_ROLES)
 HALF = 2
 """Bytes of operands that were timed."""
+PLAIN_TILES = ((128, 256, 64, 8, 4), (128, 128, 64, 4, 3))
+"""Rows, columns and depth, warps and stages, of warps without roles."""
+PLAIN_GROUPING = 8
+ROLE_TILES = ((128, 256, 2, 4), (128, 128, 2, 6), (192, 128, 3, 5))
+"""Rows, columns, groups of warps and stages."""
+
+
+class MergedRoleRules(WarpRoleRules):
+    """Rules of one product of all rows."""
+
+    @classmethod
+    def of(cls, rules: WarpRoleRules) -> MergedRoleRules:
+        """The same with tiles for many rows, however many there are."""
+        return cls(rules.target, rules.sizes, rules.plan)
+
+    @override
+    def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
+        name, others = super().seeds(kernel)
+        facts, model = kernel.facts.matmuls, self.model(kernel)
+        sides = [axis.block or "" for axis in facts[0].axes] if len(facts) == 1 else []
+        if not sides or not set(sides) <= set(kernel.entries.blocks):
+            return name, others
+        (grid,) = kernel.outline.grids
+        order = tuple(grid.blocks.index(block) for block in sides[:2])
+        seeds = [
+            RoleSeed(dict(zip(sides, (rows, columns, STEP))), groups, stages, order, GROUPING)
+            for rows, columns, groups, stages in ROLE_TILES
+        ]
+        return name, [*(s for s in seeds if model.resources(s.values(kernel)).fits), *others]
 
 
 class MergedGroupForms(ScheduleRules):
@@ -69,3 +102,26 @@ class MergedGroupForms(ScheduleRules):
 def _find(kernel: TargetedKernel) -> MergedGroups | Reason | None:
     """None for kernels that have no products, which nobody has timed."""
     return find_merged_groups(kernel.outline.function) if kernel.facts.matmuls else None
+
+
+def merged_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
+    """Tiles of all rows; nothing for kernels of another kind."""
+    facts = kernel.facts.matmuls
+    if not is_merged(kernel.outline.function) or len(facts) != 1:
+        return []
+    (fact,), plain = facts, matmul_seeds(kernel)
+    if not fact.uses_tensor_cores or fact.itemsize != 2 or kernel.target.kind != "cuda":
+        return plain
+    options = copied(kernel, lambda item: item.kind == "load" and bool(item.purpose.sides))
+    seeds = [
+        GpuSeed(
+            sized((fact.m, bm), (fact.n, bn), (fact.k, bk)),
+            warps,
+            stages,
+            PLAIN_GROUPING,
+            options=options,
+            fastest=(fact.m.block, fact.n.block),
+        )
+        for bm, bn, bk, warps, stages in PLAIN_TILES
+    ]
+    return [*seeds, *plain]
