@@ -312,6 +312,14 @@ def test_groups_that_differ_in_more_than_rows_stay_apart(kernel: Any, reason: st
     assert any(f"without    {FORM}: {reason}" in line for line in explain_lines(bound, 1))
 
 
+def test_explain_says_why_warps_have_no_roles() -> None:
+    lines = [*explain_lines(bind_counted(torch.float16), 1)]
+    reason = "without    merged_roles: a group does not end where the next one begins"
+    assert any(reason in line for line in lines)
+    lines = [*explain_lines(bind(with_bias, *inputs([0, 9, 90]), torch.rand(3), 0), 1)]
+    assert any("without    merged_roles: bias may have fewer rows" in line for line in lines)
+
+
 def test_what_is_no_loop_over_groups_has_no_reason() -> None:
     from examples.matmul import matmul
 
@@ -331,11 +339,11 @@ def test_a_row_between_first_and_last_group_needs_no_search(kind: torch.dtype) -
     chained = bind(grouped_gemm, *inputs([0, 9, 90], kind=kind))
     assert site_of(chained).chain is not None
     assert has_known_middle(chained.config_spec.forms()[FORM].function)
-    assert chained.config_spec.default_config()["structure"] == FORM
+    assert chained.config_spec.default_config()["structure"] == "merged_roles"
     free = bind_counted(torch.float16)
     assert site_of(free).chain is None
     assert not has_known_middle(free.config_spec.forms()[FORM].function)
-    assert free.config_spec.default_config()["structure"] != FORM
+    assert free.config_spec.default_config()["structure"] == "spread_loops"
     assert [load.tensor.name for load in site_of(free).hidden] == ["scale"]
 
 

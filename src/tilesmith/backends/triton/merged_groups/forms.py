@@ -21,6 +21,7 @@ from tilesmith.backends.triton.heuristics.matmul import matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.sides.blocks import sized
 from tilesmith.backends.triton.warp_roles.columns.tiles import GROUPING, STEP, RoleSeed
+from tilesmith.backends.triton.warp_roles.offer import HOPPER
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel
 
@@ -77,7 +78,11 @@ class MergedGroupForms(ScheduleRules):
     @override
     def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
         missing, found = super().missing_ways(kernel), _find(kernel)
-        return {**missing, MERGED: str(found)} if isinstance(found, Reason) else missing
+        if isinstance(found, Reason):
+            return {**missing, MERGED: str(found)}
+        is_hopper = (self.target.kind, self.target.capability) == ("cuda", HOPPER)
+        reason = _without_roles(found) if found is not None and is_hopper else None
+        return missing if reason is None else {**missing, MERGED_ROLES: str(reason)}
 
     @override
     def may_be_first_form(self, name: str, kernel: TargetedKernel) -> bool:
@@ -102,6 +107,16 @@ class MergedGroupForms(ScheduleRules):
 def _find(kernel: TargetedKernel) -> MergedGroups | Reason | None:
     """None for kernels that have no products, which nobody has timed."""
     return find_merged_groups(kernel.outline.function) if kernel.facts.matmuls else None
+
+
+def _without_roles(site: MergedGroups) -> Reason | None:
+    """Why warps with roles cannot compute merged groups, whatever is computed for a row."""
+    if site.chain is None:
+        return Reason("a group does not end where the next one begins", site.loop.loc)
+    hidden = next(iter(site.hidden), None)
+    if hidden is None:
+        return None
+    return Reason(f"{hidden.tensor.name} may have fewer rows", hidden.loc)
 
 
 def merged_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
