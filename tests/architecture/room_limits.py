@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
-    "tilesmith/backends/triton/merged_groups": (2, 140),
+    "tilesmith/backends/triton/merged_groups": (2, 155),
     "tilesmith/backends/triton/narrow_floats": (4, 221),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
@@ -174,7 +174,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 117_760,
+    "lines in src": 117_790,
     "files in src": 831,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

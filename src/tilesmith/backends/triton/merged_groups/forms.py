@@ -20,8 +20,8 @@ from tilesmith.analysis.merged_groups.site import (
 from tilesmith.backends.triton.heuristics.matmul import matmul_seeds
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.sides.blocks import sized
+from tilesmith.backends.triton.turned_products.turning import HOPPER
 from tilesmith.backends.triton.warp_roles.columns.tiles import GROUPING, STEP, RoleSeed
-from tilesmith.backends.triton.warp_roles.offer import HOPPER
 from tilesmith.backends.triton.warp_roles.rules import FORM, WarpRoleRules
 from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel
 
@@ -53,8 +53,11 @@ class MergedRoleRules(WarpRoleRules):
             return name, others
         (grid,) = kernel.outline.grids
         order = tuple(grid.blocks.index(block) for block in sides[:2])
+        width, step = kernel.whole(sides[1]), min(STEP, kernel.whole(sides[2]))
         seeds = [
-            RoleSeed(dict(zip(sides, (rows, columns, STEP))), groups, stages, order, GROUPING)
+            RoleSeed(
+                dict(zip(sides, (rows, min(columns, width), step))), groups, stages, order, GROUPING
+            )
             for rows, columns, groups, stages in ROLE_TILES
         ]
         return name, [*(s for s in seeds if model.resources(s.values(kernel)).fits), *others]
