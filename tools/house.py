@@ -32,6 +32,12 @@ MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/loop_ends",
+    "tilesmith/backends/triton/merged_groups",
+    "tilesmith/analysis/merged_groups",
+    "tilesmith/frontend/tracing/plain_strides",
+    "tilesmith/schedule/other_forms",
+    "tilesmith/passes/merged_groups",
+    "tilesmith/backends/triton/warp_roles/asides",
     "tilesmith/backends/triton/narrow_floats",
     "tilesmith/backends/triton/early_starts",
     "tilesmith/backends/triton/heuristics/column_parts",

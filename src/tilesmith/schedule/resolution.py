@@ -7,7 +7,7 @@ keys and lengths of that form of the function. Without the key it is about the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
@@ -23,6 +23,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.schedule.config import KEYS_BY_NAME, STRUCTURE, Config, is_persistent
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
+from tilesmith.schedule.other_forms.specs import Split, other_forms
 from tilesmith.schedule.rules import ScheduleRules, Values
 from tilesmith.schedule.schedule import (
     AccessOptions,
@@ -40,8 +41,6 @@ MOST_SCRATCH = 4 << 30
 """Bytes that a kernel may take without being asked to."""
 OTHER_SHARE = 0.25
 """Of random Configs, those of other forms."""
-Split = Callable[[Function, str], Function | None]
-"""Makes the form of a function that has this name; None where it has none."""
 
 
 def _plain(config: Given) -> Config:
@@ -71,17 +70,11 @@ class MultiFormSpec(ConfigSpec):
     def others(self) -> dict[str, ConfigSpec]:
         """The specifications of the function's other forms, by name."""
         allowed = self.kernel.allow_warp_specialize
-        ways = {
-            name: ConfigSpec(self.function, rules, self.tunables, allow_warp_specialize=allowed)
-            for name, rules in self.rules.other_ways(self.kernel).items()
-        }
-        names = self.rules.row_forms(self.kernel)
-        split = {name: self._split(self.function, name) for name in names}
-        return ways | {
-            name: ConfigSpec(form, self.rules, self.tunables, allow_warp_specialize=allowed)
-            for name, form in split.items()
-            if form is not None
-        }
+
+        def make(function: Function, rules: ScheduleRules) -> ConfigSpec:
+            return ConfigSpec(function, rules, self.tunables, allow_warp_specialize=allowed)
+
+        return other_forms(self.kernel, self._split, make)
 
     @override
     def forms(self) -> dict[str, ConfigSpec]:

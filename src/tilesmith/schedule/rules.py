@@ -232,6 +232,10 @@ class ScheduleRules:
         """Names of forms in which programs share the rows of a kernel."""
         return ()
 
+    def rules_of_form(self, name: str, kernel: TargetedKernel) -> ScheduleRules | None:
+        """Rules of a form in which programs share rows, whose kernel that is; None: it has none."""
+        return self
+
     def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
         """Why a kernel cannot run in other ways that kernels like it can, by their names."""
         return {}

@@ -68,7 +68,9 @@ def _reduce(x: Tensor, axis: int, combine: Callable[[Any, Any], Any]) -> Tensor:
     return found
 
 
-def _where(condition: Any, x: Any, y: Any) -> Tensor:
+def _where(condition: Any, x: Any, y: Any) -> Any:
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        return x if condition else y
     dtype = x.dtype if isinstance(x, Tensor) else y.dtype
     return torch.where(condition, torch.as_tensor(x, dtype=dtype), torch.as_tensor(y, dtype=dtype))
 

@@ -28,6 +28,7 @@ from tilesmith.backends.triton.heuristics.row_launches.forms import RowLaunchFor
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
 from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
+from tilesmith.backends.triton.merged_groups.forms import MergedGroupForms, merged_seeds
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
@@ -179,6 +180,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("attention with more products", chained_matmul.attention_gradient_seeds),
     ("attention of ragged sequences", loops.ragged_attention_seeds),
     ("attention", chained_matmul.attention_seeds),
+    ("products of merged groups", merged_seeds),
     ("products of groups", groups.group_seeds),
     ("product of several loops", loops.several_loop_seeds),
     ("product of one column", narrow.one_column_seeds),
@@ -209,6 +211,7 @@ class TritonRules(
     ClusterOffers,
     RoleOffers,
     shared_sums.SharedSumForms,
+    MergedGroupForms,
     SpreadForms,
     RowLaunchForms,
     PairForms,

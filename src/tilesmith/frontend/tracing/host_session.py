@@ -9,7 +9,7 @@ only. ``ConstantSizes`` knows which sizes and strides are constants where shapes
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
+from tilesmith.frontend.tracing.plain_strides.rows import plain_strides
 from tilesmith.schedule.space.fragments import Fragment
 
 _BINARY = (
@@ -68,19 +69,19 @@ class ConstantSizes:
         if axis is not None:
             self._axes.add(axis)
 
-    def note_made(self, tensor: torch.Tensor, sizes: Iterable[Any]) -> None:
+    def note_made(self, tensor: torch.Tensor, sizes: Sequence[Any]) -> None:
         """A tensor was made with these sizes: plain numbers among them are constants."""
         self._kept.append(tensor)
         for axis, size in enumerate(sizes):
             if type(size) is int and size > 1:
                 self.note_value(size, place_of(tensor, "size", axis))
+        self._axes.update(place_of(tensor, "stride", axis) for axis in plain_strides(tensor, sizes))
 
     def note_like(self, tensor: torch.Tensor, original: torch.Tensor) -> None:
         """A tensor was made with the sizes of another."""
         self._kept.append(tensor)
-        for axis in range(original.dim()):
-            if place_of(original, "size", axis) in self._axes:
-                self._axes.add(place_of(tensor, "size", axis))
+        axes = [a for a in range(original.dim()) if place_of(original, "size", a) in self._axes]
+        self._axes.update(place_of(tensor, "size", axis) for axis in axes)
 
     def is_noted(self, axis: Axis) -> bool:
         """Whether the size of an axis is a constant from the beginning."""
@@ -90,8 +91,7 @@ class ConstantSizes:
         """Whether the size or number that a launch expression gives is a constant."""
         if axis in self._axes or expression in self.expressions:
             return True
-        is_stride = axis is not None and "stride" in axis
-        return self.takes_equal and value in self._values and not is_stride
+        return self.takes_equal and value in self._values and "stride" not in (axis or ())
 
     def note_met(self, expression: str) -> None:
         """A runtime size met a constant that it equals: both can only be one dimension."""

@@ -8,6 +8,8 @@ from tilesmith.ir.function import Function
 from tilesmith.ir.types import Dim
 from tilesmith.passes.converted_operands.ahead import convert_ahead
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
+from tilesmith.passes.merged_groups.merge import merge_groups
+from tilesmith.passes.merged_groups.whole_tiles import merge_whole_tiles
 from tilesmith.passes.product_forms.bits import convert_halves_by_bits
 from tilesmith.passes.product_forms.halves import multiply_halves
 from tilesmith.passes.row_launches.launches import reduce_in_own_launch
@@ -31,6 +33,8 @@ def _then_sum(make: Pass) -> Pass:
 _OF_PRODUCTS: dict[str, Pass] = {
     "converted_ahead": convert_ahead,
     "converted_parts": _then_sum(convert_ahead),
+    "merged_groups": merge_groups,
+    "merged_roles": merge_whole_tiles,
     "pair_products": _multiply_pairs,
     "pair_parts": _then_sum(_multiply_pairs),
     "spread_loops": spread_loops,

@@ -11,6 +11,7 @@ from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, 
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.loop_ends.forms import is_forward, tile_range
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.tile_ends.ends import whole_axes
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region
@@ -245,7 +246,11 @@ def _emit_if(emitter: Emitter, op: If) -> None:
     variables = _ResultVariables(emitter, op, names)
     arms = ((f"if {emitter.expr(op.condition)}", op.then), ("else", op.otherwise))
     for header, region in arms:
-        with emitter.writer.block(header, optional=region is op.otherwise):
+        known = whole_axes(emitter, op) if region is op.then else {}
+        with (
+            emitter.writer.block(header, optional=region is op.otherwise),
+            emitter.scope.binding(known),
+        ):
             variables.emit(region)
     variables.finish()
 

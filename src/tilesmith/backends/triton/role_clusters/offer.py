@@ -67,12 +67,12 @@ class ClusterRules(WarpRoleRules):
 
     @override
     def model(self, kernel: TargetedKernel) -> KernelModel:
-        return ClusterModel(kernel, self.device(), self._plan)
+        return ClusterModel(kernel, self.device(), self.plan)
 
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
         model = self.model(kernel)
-        found = wave_seeds(kernel, self._plan, PAIR_TILES)
+        found = wave_seeds(kernel, self.plan, PAIR_TILES)
         fitting = [seed for seed in found if model.resources(seed.values(kernel)).fits]
         return "measured order", fitting
 

@@ -215,7 +215,8 @@ class RoleEmitter(Emitter):
 
     @override
     def region(self, region: Region) -> None:
-        if self.tile_body is None:
+        grids = [op for op in self.function.body.ops if isinstance(op, Grid)]
+        if self.tile_body is None or all(region is not op.body for op in grids):
             super().region(region)
         else:
             self.tile_body()

@@ -33,8 +33,8 @@ class RoleOffers(ConfigConditions):
 
     @override
     def missing_ways(self, kernel: TargetedKernel) -> Mapping[str, str]:
-        rules = self._find_rules(kernel)
-        return {FORM: str(rules)} if isinstance(rules, Refusal) else {}
+        missing, rules = super().missing_ways(kernel), self._find_rules(kernel)
+        return {**missing, FORM: str(rules)} if isinstance(rules, Refusal) else missing
 
     def _find_rules(self, kernel: TargetedKernel) -> WarpRoleRules | Refusal | None:
         """None where nobody would expect them: on other devices, and without products."""

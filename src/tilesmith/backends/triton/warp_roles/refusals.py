@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tilesmith.backends.triton.warp_roles.asides.forms import is_search
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Yield
@@ -35,7 +36,8 @@ def find_branch(grid: Grid) -> If | None:
     (branch,) = branches
     position = grid.body.ops.index(branch)
     others = (*grid.body.ops[position + 1 :], *branch.otherwise.ops)
-    stores = any(isinstance(op, Store) or op.regions() for op in grid.body.ops[:position])
+    before = [op for op in grid.body.ops[:position] if not is_search(op)]
+    stores = any(isinstance(op, Store) or op.regions() for op in before)
     return None if stores or not all(isinstance(op, Yield) for op in others) else branch
 
 

@@ -149,7 +149,7 @@ class WarpRoleRules(ConfigConditions):
     def __init__(self, target: Target, sizes: SizeRules, plan: RolePlan) -> None:
         super().__init__(target)
         self.sizes = sizes
-        self._plan = plan
+        self.plan = plan
 
     @override
     def slots(self, kernel: TargetedKernel) -> KernelSlots:
@@ -176,16 +176,16 @@ class WarpRoleRules(ConfigConditions):
 
     def _block_slot(self, kernel: TargetedKernel, slot: Slot, name: str) -> Slot:
         """Rows come in groups of 64, axes beside the products in single steps."""
-        if name == self._plan.rows:
+        if name == self.plan.rows:
             sizes = EnumFragment(tuple(self.programs * rows for rows in (64, 128, 192, 256)))
             return Slot(name, sizes, sizes, self.programs * 128)
-        sides = self._plan.sides
+        sides = self.plan.sides
         if name not in sides:
             return Slot(name, slot.valid, only(1), 1)
         choices = [size for size in (16, 32, 64, 128, 256) if kernel.minimum(name) <= size]
         whole = max(choices[0], kernel.whole(name))
         usable = tuple(size for size in choices if size <= whole)
-        if name == find_columns(self._plan):
+        if name == find_columns(self.plan):
             return column_slot(name, choices, whole)
         return Slot(name, slot.valid, EnumFragment(usable), usable[-1])
 
@@ -193,14 +193,14 @@ class WarpRoleRules(ConfigConditions):
     def check_launch(self, kernel: TargetedKernel, values: Mapping[str, Any]) -> None:
         sizes = dict(zip(kernel.entries.blocks, values["block_sizes"]))
         groups = values["num_warps"] // WARPS_PER_GROUP
-        rows = kernel.sizes(values).symbols[self._plan.rows] // self.programs
+        rows = kernel.sizes(values).symbols[self.plan.rows] // self.programs
         if not can_share(rows, groups):
             raise InvalidConfig(
-                problem=f"{groups} groups of warps with {rows} rows of {self._plan.rows}",
+                problem=f"{groups} groups of warps with {rows} rows of {self.plan.rows}",
                 expected=f"{LEAST_ROWS} or {2 * LEAST_ROWS} rows for each group of four warps",
                 fix=f"a block size of {LEAST_ROWS * groups}, or other num_warps (4 for a group)",
             )
-        least = least_stages(self._plan)
+        least = least_stages(self.plan)
         if values["num_stages"] < least:
             raise InvalidConfig(
                 problem=f"num_stages={values['num_stages']}",
@@ -213,10 +213,10 @@ class WarpRoleRules(ConfigConditions):
                 expected="3, 5 or 6 stages: the assembler makes wrong code of other numbers",
                 fix="another num_stages, or num_warps=8",
             )
-        step = sizes.get(self._plan.loop.blocks[0], 1)
-        check_step(kernel, self._plan, rows, step)
+        step = sizes.get(self.plan.loop.blocks[0], 1)
+        check_step(kernel, self.plan, rows, step)
         for name, size in sizes.items():
-            if name not in self._plan.sides and size != 1:
+            if name not in self.plan.sides and size != 1:
                 raise InvalidConfig(
                     problem=f"a block size of {size} for {name}",
                     expected=f'structure="{FORM}" needs 1 for axes beside the products',
@@ -232,16 +232,16 @@ class WarpRoleRules(ConfigConditions):
 
     @override
     def relax(self, kernel: TargetedKernel, values: Values) -> Values:
-        sides = self._plan.sides
+        sides = self.plan.sides
         named = zip(kernel.entries.blocks, values["block_sizes"])
         values["block_sizes"] = [size if name in sides else 1 for name, size in named]
         groups = values["num_warps"] // WARPS_PER_GROUP
-        rows = kernel.sizes(values).symbols[self._plan.rows] // self.programs
-        if self._plan.loop.blocks[0] in kernel.entries.blocks:
-            step = kernel.entries.blocks.index(self._plan.loop.blocks[0])
+        rows = kernel.sizes(values).symbols[self.plan.rows] // self.programs
+        if self.plan.loop.blocks[0] in kernel.entries.blocks:
+            step = kernel.entries.blocks.index(self.plan.loop.blocks[0])
             size = values["block_sizes"][step]
-            values["block_sizes"][step] = fitting_step(kernel, self._plan, rows, size)
-        values["num_stages"] = max(values["num_stages"], least_stages(self._plan))
+            values["block_sizes"][step] = fitting_step(kernel, self.plan, rows, size)
+        values["num_stages"] = max(values["num_stages"], least_stages(self.plan))
         if not can_share(rows, groups):
             groups = {192: 3, 256: 2}.get(rows, 1)
             values["num_warps"] = groups * WARPS_PER_GROUP
@@ -255,42 +255,42 @@ class WarpRoleRules(ConfigConditions):
     ) -> Iterator[Values | None]:
         if not use.fits_registers:
             yield self._with_fewer_rows(kernel, values)
-        least = least_stages(self._plan)
+        least = least_stages(self.plan)
         has_three = values["num_warps"] == THREE_GROUPS * WARPS_PER_GROUP
         if not use.fits_shared and values["num_stages"] > (THREE_GROUPS if has_three else 2):
             yield {**values, "num_stages": values["num_stages"] - 1}
         dims = [dim for value in use.shared_tiles for dim in value.tile.shape]
-        columns = tuple(dim for dim in dims if dim.symbol not in (None, self._plan.rows))
+        columns = tuple(dim for dim in dims if dim.symbol not in (None, self.plan.rows))
         yield kernel.halve_block(values, columns)
         yield {**values, "num_stages": least} if values["num_stages"] > least else None
 
     def _with_fewer_rows(self, kernel: TargetedKernel, values: Values) -> Values | None:
         """Groups of one matrix instruction's rows; two groups instead of three."""
         groups = values["num_warps"] // WARPS_PER_GROUP
-        rows = kernel.sizes(values).symbols[self._plan.rows] // self.programs
-        if self._plan.rows not in kernel.entries.blocks:
+        rows = kernel.sizes(values).symbols[self.plan.rows] // self.programs
+        if self.plan.rows not in kernel.entries.blocks:
             return None
         if rows == groups * LEAST_ROWS:
             groups -= groups == THREE_GROUPS
         if rows == groups * LEAST_ROWS:
             return None
         sizes = list(values["block_sizes"])
-        sizes[kernel.entries.blocks.index(self._plan.rows)] = groups * LEAST_ROWS * self.programs
+        sizes[kernel.entries.blocks.index(self.plan.rows)] = groups * LEAST_ROWS * self.programs
         return self.relax(
             kernel, {**values, "block_sizes": sizes, "num_warps": groups * WARPS_PER_GROUP}
         )
 
     @override
     def model(self, kernel: TargetedKernel) -> KernelModel:
-        return RoleModel(kernel, self.device(), self._plan)
+        return RoleModel(kernel, self.device(), self.plan)
 
     @override
     def seeds(self, kernel: TargetedKernel) -> tuple[str, Sequence[Seed]]:
         model = self.model(kernel)
-        filling = wave_seeds(kernel, self._plan, TILES)
+        filling = wave_seeds(kernel, self.plan, TILES)
         fitting = [seed for seed in filling if model.resources(seed.values(kernel)).fits]
         found = [*fitting, *self._tiles(kernel)]
-        return "measured order", [s for s in found if _is_taken(self, self._plan, kernel, s)]
+        return "measured order", [s for s in found if _is_taken(self, self.plan, kernel, s)]
 
     def _tiles(self, kernel: TargetedKernel) -> Iterator[RoleSeed]:
         """Tiles that fit, those first that were fastest on an H200.
@@ -300,39 +300,39 @@ class WarpRoleRules(ConfigConditions):
         fit beside those of this one; where turns have two parts, if all tiles have one length, or
         all turns of wide ones share a loop.
         """
-        is_narrow = all(_columns(kernel, p) <= NARROW for p in self._plan.late)
-        is_even, is_staggered = not self._plan.is_uneven, find_order(self._plan) is not None
+        is_narrow = all(_columns(kernel, p) <= NARROW for p in self.plan.late)
+        is_even, is_staggered = not self.plan.is_uneven, find_order(self.plan) is not None
         # Three groups have no registers left to clear the rest of a tile with.
-        has_three = is_narrow and is_even and not is_cut_short(kernel, self._plan, 128)
+        has_three = is_narrow and is_even and not is_cut_short(kernel, self.plan, 128)
         groups = (2,) if is_staggered else (3, 2) if has_three else (2, 3)
         depths = (3, 2, 5, 1) if has_three else (2, 3, 5, 1)
         depths = (2, 3) if is_staggered else depths
         model = self.model(kernel)
-        may_walk = is_even or (not is_narrow and bool(find_vectors(self._plan)))
+        may_walk = is_even or (not is_narrow and bool(find_vectors(self.plan)))
         # Turns of two parts: room for the next tile's operands is worth more than wide steps.
         ways = (True, False) if is_staggered and may_walk else (False,)
         # Where ends are not known, two groups have none either for wide tiles.
-        steps = (128, 64, 32)[is_cut_short(kernel, self._plan, 0) :]
+        steps = (128, 64, 32)[is_cut_short(kernel, self.plan, 0) :]
         for is_looped, size, number, stages in combinations(ways, steps, groups, depths):
             blocks = self._blocks(kernel, number * LEAST_ROWS, size)
-            seed = RoleSeed(blocks, number, stages, tile_order(kernel, self._plan))
+            seed = RoleSeed(blocks, number, stages, tile_order(kernel, self.plan))
             use = model.resources(seed.values(kernel))
             if use.fits and is_compiled_rightly(number, stages):
                 sizes = kernel.sizes(seed.values(kernel))
-                kept = sum(_num_bytes(load, sizes) for load in self._plan.kept)
+                kept = sum(_num_bytes(load, sizes) for load in self.plan.kept)
                 has_room = use.shared_bytes + kept <= SHARED_BYTES
                 if has_room or not is_looped:
                     walks = is_looped or (not is_staggered and has_room)
-                    yield seed if walks else _of_one_tile(kernel, self._plan, seed)
+                    yield seed if walks else _of_one_tile(kernel, self.plan, seed)
 
     def _blocks(self, kernel: TargetedKernel, rows: int, size: int) -> dict[str, int]:
         """Sizes of all sides of products; sums without products before them need short steps."""
-        (loop,) = kernel.outline.axes_of(self._plan.tiles)
-        sides = [name for name in self._plan.sides if name in kernel.entries.blocks]
+        (loop,) = kernel.outline.axes_of(self.plan.tiles)
+        sides = [name for name in self.plan.sides if name in kernel.entries.blocks]
         blocks = {name: min(size, kernel.whole(name)) for name in sides}
-        if not self._plan.early and loop.block in blocks:
+        if not self.plan.early and loop.block in blocks:
             blocks[loop.block] = min(64, blocks[loop.block])
-        return {**blocks, self._plan.rows: rows}
+        return {**blocks, self.plan.rows: rows}
 
 
 def _is_taken(rules: WarpRoleRules, plan: RolePlan, kernel: TargetedKernel, seed: Seed) -> bool:

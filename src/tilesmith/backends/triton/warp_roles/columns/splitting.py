@@ -16,7 +16,7 @@ from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.ir.function import Block, Function
 from tilesmith.ir.operation import Operation, Region
-from tilesmith.ir.ops.control_flow import Grid, Loop, Yield
+from tilesmith.ir.ops.control_flow import Grid, If, Loop, Yield
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
 from tilesmith.ir.ops.indexing import Full, Mask, TileIndex
 from tilesmith.ir.ops.matmul import Dot
@@ -126,6 +126,9 @@ class _Splitter:
             return [replace(op, body=self.split(op.body))]
         if isinstance(op, Loop):
             return [self._split_loop(op)]
+        if isinstance(op, If):
+            then, otherwise = map(self.split, op.regions())
+            return [replace(op, then=then, otherwise=otherwise)]
         if isinstance(op, Yield):
             return [replace(op, values=self._flat(op.values))]
         if self._block not in shape_symbols(op):

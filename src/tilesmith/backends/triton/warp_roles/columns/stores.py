@@ -19,6 +19,7 @@ from math import prod
 from typing import Protocol
 
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.warp_roles.asides.forms import stores_after
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, Shared, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import Layout
@@ -91,7 +92,7 @@ class ResultStores:
     @property
     def _last_store(self) -> Store | None:
         """The one that nothing of the same tile waits for."""
-        stores = [op for op in self._module.buffers.plan.after if isinstance(op, Store)]
+        stores = stores_after(self._module.buffers.plan.after)
         matrices = [op for op in stores if op.value.tile.rank > 1]
         return matrices[-1] if matrices else None
 
@@ -221,7 +222,7 @@ class ResultStores:
 
     def _has_room_for_pairs(self, emitter: RoleEmitter) -> bool:
         """Whether there is room for two buffers of each kind that the stores of a tile need."""
-        stores = [op for op in self._module.shared.plan.after if isinstance(op, Store)]
+        stores = stores_after(self._module.shared.plan.after)
         kinds = {(op.value.tile.shape, op.value.tile.dtype) for op in stores}
         rows = {(emitter.schedule.physical_shape(shape), dtype) for shape, dtype in kinds}
         sizes = {

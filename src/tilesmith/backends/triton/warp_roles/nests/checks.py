@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilesmith.backends.triton.warp_roles.asides.forms import is_choice, is_search
 from tilesmith.backends.triton.warp_roles.nests.listing import Definitions, Listing, find_listing
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.ir.operation import Operation
@@ -41,7 +42,8 @@ def listing_of(top: Loop, defining: Definitions) -> Listing | None:
 
 def only_loop(grid: Grid, branch: If | None) -> Loop:
     """The loop of a tile; two where it goes over a list are told apart later."""
-    found = [op for op in ops_around(grid, branch) if op.regions()]
+    around = ops_around(grid, branch)
+    found = [op for op in around if op.regions() and not (is_search(op) or is_choice(op))]
     if len(found) != 1 or not isinstance(found[0], Loop):
         raise Refused("it has not exactly one loop inside its tiles", found[-1] if found else grid)
     return found[0]
@@ -57,8 +59,8 @@ def check_ops(ops: Iterable[Operation], nests: Sequence[Operation | None], loop:
     if loop.rank != 1 or not loop.blocks[0] or loop.is_ordered:
         raise Refused("its loop does not run over the tiles of one axis in any order", loop)
     for op in ops:
-        is_known = isinstance(op, _PLAIN_OPS) or op in nests or isinstance(op, Permute)
-        if not is_known:
+        is_known = isinstance(op, (*_PLAIN_OPS, Permute)) or op in nests
+        if not is_known and not is_search(op) and not is_choice(op):
             raise Refused(f"warps with roles cannot run {op.name} yet", op)
         if isinstance(op, Dot) and op not in loop.body.ops:
             raise Refused("a product stands outside of the loop", op)

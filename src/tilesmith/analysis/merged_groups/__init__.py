@@ -1,0 +1,1 @@
+"""Loops over rows of groups that may be one loop over all rows."""

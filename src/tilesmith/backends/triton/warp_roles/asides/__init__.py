@@ -1,0 +1,1 @@
+"""What stands beside the loop of a tile, and is neither a product nor between products."""

@@ -1,0 +1,1 @@
+"""Strides of tensors that host code makes."""

@@ -1,0 +1,1 @@
+"""Groups of rows that are computed as one."""

@@ -1,0 +1,1 @@
+"""Forms of a function besides the one that it is written in."""
