@@ -130,8 +130,7 @@ def _prepare(function: Function, schedule: Schedule) -> Function:
     function = use_tails(function)
     if schedule.form in ROLES:
         return take_factors_out_of_maxima(function)
-    function = shorten_powers(join_walks(function, schedule), schedule)
-    function = count_turns(function, schedule)
+    function = count_turns(shorten_powers(join_walks(function, schedule), schedule), schedule)
     function = keep_lanes(turn_products(function, schedule), schedule)
     return program_ids.add_counter(begin_loads_early(function, schedule))
 

@@ -84,8 +84,7 @@ def _is_copyable(kernel: TargetedKernel, fact: MatmulFact) -> bool:
     is_deep = fact.k.extent_or(0) >= LEAST_K
     rank = 2 + len(batch)
     are_tiles = all(item.kind != "atomic" and len(item.strides) == rank for item in moved)
-    are_fast = sides.are_copied_well(moved) or overlap.are_fp8_copied_well(fact, moved)
-    return is_deep and len(operands) == 2 and are_tiles and are_fast
+    return is_deep and len(operands) == 2 and are_tiles and overlap.are_copied_well(fact, moved)
 
 
 NS_PER_PRODUCT = 3.6e-4

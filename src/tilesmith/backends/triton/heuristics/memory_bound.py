@@ -11,11 +11,7 @@ from math import prod
 
 from tilesmith.backends.triton.heuristics.measured import memory
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
-from tilesmith.backends.triton.heuristics.overlap.rows import (
-    all_columns,
-    has_many,
-    warps_of_read_rows,
-)
+from tilesmith.backends.triton.heuristics.overlap import rows as overlap
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.accesses import AccessFact
@@ -121,8 +117,9 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
     width, blocks = next_power_of_2(length), _row_tiles(kernel, fact, next_power_of_2(length))
     rows = prod(blocks.get(name, 1) for name in _own_and_walked(kernel, fact)[0])
     warps = memory.warps_of_rows(kernel, length, rows, is_stored=is_stored and chunk is None)
-    if chunk is None and not is_stored and has_many(kernel, rows):
-        warps = warps_of_read_rows(kernel, fact.axis.dim, rows * length, warps)
+    is_held = chunk is None and not is_stored
+    if is_held:
+        warps = overlap.warps_of_read_rows(kernel, fact.axis.dim, rows, length, warps)
     if memory.is_walker(kernel) and chunk is None:
         warps = memory.warps_of_walkers(length)
     blocks = {**_shares(kernel, warps), **blocks}
@@ -131,9 +128,7 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
     is_read_once = not fact.is_reread and len(kernel.entries.evictable) == 1
     first = {"load_eviction_policies": ["first"]}
     options = first if is_read_once else memory.rows_ahead(kernel, blocks)
-    if chunk is None and not is_stored:
-        # A row that stays in registers is read once, however often it is reduced.
-        options = options or memory.passing_rows(kernel, fact.axis.dim)
+    options = options or (memory.passing_rows(kernel, fact.axis.dim) if is_held else {})
     chunks = {} if chunk is None else {fact.axis.dim: chunk}
     # Chunks of rows that are stored follow one another: more warps have more loads in flight.
     warps = min(32, 2 * warps) if chunk is not None and is_stored else warps
@@ -190,7 +185,7 @@ def walked_columns_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
             blocks.setdefault(name, max(1, min(kernel.whole(name), left)))
             left //= blocks[name]
     names = list(dict.fromkeys(filter(None, names)))
-    at_once = None if memory.num_functions(kernel) else all_columns(kernel, blocks, names)
+    at_once = None if memory.num_functions(kernel) else overlap.all_columns(kernel, blocks, names)
     return [GpuSeed(*(at_once or memory.columns_by_programs(kernel, blocks, names)))]
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
-from tilesmith.backends.triton.heuristics.overlap.panels import DEEP
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.collect import collect_facts
@@ -221,7 +220,7 @@ def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[measured.Ti
     num_tiles = -(-fact.m.extent_or(4096) // 64) * -(-fact.n.extent_or(4096) // 128)
     if fact.itemsize > 2:
         return measured.words_to_keep(is_short=is_short, has_few=num_tiles <= 2 * num_sms)
-    first = LARGE if fact.k.extent_or(0) >= DEEP else WIDE
+    first = LARGE if fact.k.extent_or(0) >= measured.DEEP else WIDE
     if num_tiles <= num_sms:
         first = SMALL
     elif num_tiles <= 2 * num_sms and is_short:

@@ -247,10 +247,8 @@ def _emit_if(emitter: Emitter, op: If) -> None:
     arms = ((f"if {emitter.expr(op.condition)}", op.then), ("else", op.otherwise))
     for header, region in arms:
         known = whole_axes(emitter, op) if region is op.then else {}
-        with (
-            emitter.writer.block(header, optional=region is op.otherwise),
-            emitter.scope.binding(known),
-        ):
+        block = emitter.writer.block(header, optional=region is op.otherwise)
+        with block, emitter.scope.binding(known):
             variables.emit(region)
     variables.finish()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing_extensions import override
 
 from tilesmith.backends.triton.heuristics.memory_bound import reduction_seeds
+from tilesmith.backends.triton.heuristics.overlap.rows import has_many
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.backends.triton.joined_walks.pairs import LEAST_BYTES, LOADED_BYTES
 from tilesmith.backends.triton.short_powers.sums import find_peak
@@ -27,13 +28,16 @@ bfloat16 on an H200, ms by chunk and warps: 4096, 8; 8192, 8; 8192, 16; 16384, 1
 
 
 def joined_row_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
-    """Two loads of a thread where rows of halves are walked once and never stored."""
+    """Two loads of a thread where many rows of halves are walked once and never stored.
+
+    Few programs have nothing but their own warps to hide how long loads take.
+    """
     seeds = reduction_seeds(kernel)
     chunks = seeds[0].chunks if seeds else {}
     joined = find_joined_rows(kernel)
     rows = [fact for fact in kernel.facts.accesses if joined.intersection(fact.shape)]
     is_read = all(fact.kind == "load" and fact.dtype.itemsize == 2 for fact in rows)
-    if not is_read or not joined or not joined.issuperset(chunks):
+    if not is_read or not joined or not joined.issuperset(chunks) or not has_many(kernel, 1):
         return []
     chunk = LOADS * LOADED_BYTES // 2 * kernel.target.warp_size * WARPS
     shorter = {dim: min(chunk, length) for dim, length in chunks.items()}

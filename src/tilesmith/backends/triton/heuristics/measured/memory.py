@@ -43,6 +43,8 @@ def warps_of_rows(kernel: TargetedKernel, length: int, rows: int, *, is_stored: 
 def passing_rows(kernel: TargetedKernel, dim: Dim) -> dict[str, list[str]]:
     """The option for rows read once beside single elements, which the cache cannot hold anyway.
 
+    A row that stays in registers is read once, however often it is reduced.
+
     Cross entropy of 16384x4096 in bfloat16 with 2 and 4 warps 0.0492, 0.0505, so 0.0436, 0.0459
     (powers by six instructions); with 8 warps and powers of the library 0.0620, 0.0596.
     """

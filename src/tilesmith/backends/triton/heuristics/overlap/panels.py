@@ -10,13 +10,14 @@ once. 131072 rows, bf16 on an H200, an exchange over two launches, in turns: lay
 
 from __future__ import annotations
 
+from tilesmith.backends.triton.heuristics.measured.tiles import DEEP
 from tilesmith.ir.function import Function
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.targets import Target
 
-DEEP, SIDES = 3072, (128, 256)
-"""Steps from which on programs of an exchange have such tiles."""
+SIDES = (128, 256)
+"""Tiles of an exchange, from `DEEP` steps on."""
 MANY = 8
 """Programs of a panel; five to seven were not timed."""
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from tilesmith.backends.triton.heuristics.sides import blocks as sides
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -33,7 +34,12 @@ def do_ends_show(fact: MatmulFact, area: int, *, has_more: bool) -> bool:
     return fact.itemsize > 1 or (has_more and area >= prod(SIDES))
 
 
-def are_fp8_copied_well(fact: MatmulFact, moved: Sequence[AccessFact]) -> bool:
+def are_copied_well(fact: MatmulFact, moved: Sequence[AccessFact]) -> bool:
+    """Whether copies of the operands of a product are faster than loads by pointers."""
+    return sides.are_copied_well(moved) or _are_fp8_copied_well(fact, moved)
+
+
+def _are_fp8_copied_well(fact: MatmulFact, moved: Sequence[AccessFact]) -> bool:
     """Whether operands lie along the contraction, as the units want them, and results are wider."""
     operands = [item for item in moved if item.kind == "load"]
     are_narrow = all(item.dtype.is_float and item.dtype.itemsize == 1 for item in operands)

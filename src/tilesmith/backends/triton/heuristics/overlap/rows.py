@@ -32,12 +32,14 @@ def has_many(kernel: TargetedKernel, rows: int) -> bool:
     return kernel.programs(()) >= MANY_PROGRAMS * kernel.target.num_sms * rows
 
 
-def warps_of_read_rows(kernel: TargetedKernel, along: Dim, elements: int, warps: int) -> int:
-    """No more than wait for each other at several reductions of so many elements along an axis."""
-    rows = [fact for fact in kernel.facts.accesses if fact.kind == "load" and along in fact.shape]
-    widest = max((fact.dtype.itemsize for fact in rows), default=1)
-    few = next_power_of_2(-(-elements * widest // BYTES_OF_A_WARP))
-    return warps if waits_once(kernel) else min(warps, few)
+def warps_of_read_rows(
+    kernel: TargetedKernel, along: Dim, rows: int, length: int, warps: int
+) -> int:
+    """No more than wait for each other at several reductions of many rows along an axis."""
+    loads = [fact for fact in kernel.facts.accesses if fact.kind == "load" and along in fact.shape]
+    widest = max((fact.dtype.itemsize for fact in loads), default=1)
+    few = next_power_of_2(-(-rows * length * widest // BYTES_OF_A_WARP))
+    return min(warps, few) if has_many(kernel, rows) and not waits_once(kernel) else warps
 
 
 def all_columns(
