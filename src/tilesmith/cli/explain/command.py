@@ -54,6 +54,7 @@ GROUNDS = {
     "each loop": "each loop has its own tile, and the loop with the most work names the warps",
     "measured order": "the order is that of times measured on an H200",
     "product of one column": "rows lie along memory and are read once, so tiles are few long rows",
+    "products of merged groups": "rows of all groups are one product, and have its tiles",
     "products of groups": "tiles of all groups are programs, and such tiles were the fastest",
     "few rows by converted weights": "weights are most of the bytes, so tiles are narrow and deep",
     "product, then rows by it": "the depth of both loops was measured together",
