@@ -101,15 +101,24 @@ def test_whole_tiles_leave_through_the_copy_engine_others_by_threads() -> None:
     assert "gl.store(" not in plain
 
 
-def test_roles_are_the_default_where_there_are_any() -> None:
-    shapes = ((6752, 4096), (4096, 4096))
+@pytest.mark.parametrize(
+    ("size", "tile"), [(4096, [128, 256, 64]), (1024, [192, 128, 64]), (512, [192, 128, 64])]
+)
+def test_roles_are_the_default_where_there_are_any(size: int, tile: list[int]) -> None:
+    shapes = ((6752, size), (size, size))
     packed, b = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in shapes)
     args = grouped_gemm.normalize_args(packed, b, torch.zeros(17, dtype=torch.int32, device="meta"))
     config = grouped_gemm.bind(args, target="cuda:90").config_spec.default_config()
-    assert (config["structure"], config.block_sizes) == (FORM, [128, 256, 64])
+    assert (config["structure"], config.block_sizes) == (FORM, tile)
     older = grouped_gemm.bind(args, target="cuda:80").config_spec
     assert older.default_config()["structure"] == "merged_groups"
     assert FORM not in older.forms()
+
+
+def test_short_sums_are_as_they_were() -> None:
+    """They were not timed."""
+    bound = grouped_gemm.bind(tuple(inputs([0, 20, ROWS])), target="cuda:90")
+    assert bound.config_spec.default_config()["structure"] == "spread_loops"
 
 
 @pytest.mark.parametrize("offsets", [*OFFSETS.values(), [64]], ids=[*OFFSETS, "no group"])
