@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
-    "tilesmith/backends/triton/merged_groups": (2, 146),
+    "tilesmith/backends/triton/merged_groups": (2, 159),
     "tilesmith/backends/triton/short_powers": (3, 167),
     "tilesmith/backends/triton/narrow_floats": (4, 222),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
@@ -178,7 +178,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_526,
+    "lines in src": 118_540,
     "files in src": 845,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
