@@ -161,12 +161,12 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/passes/summed_parts": (2, 203),
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
-    "tilesmith/runtime/launchers/in_order": (2, 84),
+    "tilesmith/runtime/launchers/in_order": (2, 98),
     "tilesmith/runtime/launchers/turns": (2, 145),
     "tilesmith/runtime/launchers/unloading": (2, 87),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/schedule/given": (2, 70),
-    "tilesmith/schedule/other_forms": (2, 40),
+    "tilesmith/schedule/other_forms": (3, 62),
     "tilesmith/schedule/spread": (2, 40),
     "tilesmith/schedule/model/ends": (2, 46),
     "tilesmith/store": (7, 1_100),
@@ -178,13 +178,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_540,
-    "files in src": 845,
+    "lines in src": 118_571,
+    "files in src": 846,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 158,
+    "modules with one importer": 159,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -109,3 +109,33 @@ def test_host_code_may_use_the_name_of_what_is_made(log: Log) -> None:
     launcher.launch(torch.zeros(1), {"w": torch.ones(1)}, "a variable of host code")
     assert log[0][1]["scratch"] is log[1][1]["scratch"]
     assert log[1][1]["scratch"].shape == (2, 3)
+
+
+def test_where_the_first_launch_has_a_tensor_that_it_cannot_describe_another_kernel_does_all(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init = TritonLauncher.__init__
+
+    def refusing(self: Any, item: Artifact, captured: Any, *others: Any) -> None:
+        init(self, item, captured, *others)
+        if item.name == "first":
+            give_up = others[2]
+            self.launch = lambda *_: give_up()
+
+    monkeypatch.setattr(TritonLauncher, "__init__", refusing)
+    monkeypatch.setattr(
+        TritonLauncher, "_launch_plain", lambda self, *values: self.plain[0]()(*values)
+    )
+    plain: list[Any] = []
+    launcher = triton_launcher(
+        artifact(FIRST),
+        ["x", "holder"],
+        (),
+        options(),
+        lambda: lambda *values: plain.append(values),
+    )
+    launcher.launch(torch.zeros(1), {"w": torch.ones(1)})
+    ((x, holder),) = plain
+    assert x.shape == (1,)
+    assert set(holder) == {"w"}
+    assert not log

@@ -25,6 +25,7 @@ from tilesmith.runtime.arguments import Launcher, LaunchOptions, compile_reader
 from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.launchers.in_order.launching import triton_launcher
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.other_forms.pointers import by_pointers
 
 CODE, LAUNCH = topic_log("code"), topic_log("launch")
 
@@ -66,15 +67,13 @@ def launch_natively(site: CompiledKernel, variant: Variant, config: Config) -> L
 
 def launch_with_triton(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
     """A Triton kernel, built at its first launch; a plain one where that cannot take a call."""
-    # Warps with roles copy through descriptors only; of launch axes only the first has no limit.
-    kept = {k: v for k, v in config.items() if v not in ("warp_roles", "clustered_roles", "xyz")}
-    plain = Config.from_dict(kept).updated(indexing="pointer", atomic_indexing="pointer")
+    spec = site.specialization.spec(site.target, variant)
     launcher = triton_launcher(
         site.specialization.artifact(config, site.target, variant),
         site.definition.split.captured,
         variant.trace.constants,
         _options(site),
-        lambda: launch_with_triton(site, variant, plain),
+        lambda: launch_with_triton(site, variant, by_pointers(spec, config)),
     )
     _show(site, lambda: f"# {launcher.path}\n{launcher.artifact.source}")
     return launcher.launch

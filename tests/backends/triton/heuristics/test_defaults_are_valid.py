@@ -17,6 +17,7 @@ from examples.rope import rope, rope_bwd
 from tests.examples.case import Case
 from tests.examples.cases import EXAMPLES
 from tests.examples.ports.ports import PORTS
+from tilesmith.schedule.other_forms.pointers import by_pointers
 from tilesmith.targets import cuda_target
 
 CASES = (*EXAMPLES, *PORTS)
@@ -31,8 +32,18 @@ def check_defaults(kernel: Any, args: tuple[Any, ...], num_sms: int, *, is_stati
     spec = helion.kernel(kernel.fn, static_shapes=is_static).bind(args, target=target).config_spec
     for config in (spec.default_config(), *spec.seed_configs()):
         spec.normalize(config)
-        has_roles = config.get("structure") in ("warp_roles", "clustered_roles")
+        has_roles = str(config.get("structure")).endswith("_roles")
         assert has_roles or config["num_warps"].bit_count() == 1, config
+        check_pointers(spec, config)
+
+
+def check_pointers(spec: Any, config: Any) -> None:
+    """What is launched instead where a tensor is not aligned as descriptors need it."""
+    plain = spec.normalize(by_pointers(spec, config))
+    form, _ = spec.of(plain)
+    assert form.function.before is None, "the earlier launch copies, too"
+    assert {*plain.get("indexing", ()), *plain.get("atomic_indexing", ())} <= {"pointer"}
+    assert not str(plain.get("structure")).endswith("_roles")
 
 
 def check_case(case: Case, number: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -50,11 +50,19 @@ class _InOrder(TritonLauncher):
         plain = make_plain and (lambda: _first_of(make_plain(), len(captured)))
         super().__init__(own, names, constants, options, plain)
         first = [
-            TritonLauncher(_with_sources(item, sources), names, constants, options)
+            TritonLauncher(_with_sources(item, sources), names, constants, options, _give_up)
             for item in artifact.before
         ]
         launches = [*(item.launch for item in first), self.launch]
-        self.launch = _in_order(launches, captured, made, constants)
+        self.launch = _in_order(launches, captured, made, constants, self._launch_plain)
+
+
+class _CannotLaunchError(Exception):
+    """An earlier launch has a tensor that it cannot describe."""
+
+
+def _give_up() -> NoReturn:
+    raise _CannotLaunchError
 
 
 def _with_sources(artifact: Artifact, sources: dict[str, str]) -> Artifact:
@@ -71,13 +79,19 @@ def _in_order(
     captured: Sequence[str],
     made: dict[str, str],
     constants: Sequence[Any],
+    plain: Callable[..., None],
 ) -> Callable[..., None]:
     """A function of the captured values that makes memory and launches one after the other."""
     given = ", ".join(captured)
     lines = [f"def __launch({given}):"]
     lines += [f"    {name} = {source}" for name, source in made.items()]
-    lines += [f"    __launch{i}({', '.join([*captured, *made])})" for i in range(len(launches))]
+    listed = ", ".join([*captured, *made])
+    *first, last = [f"    __launch{i}({listed})" for i in range(len(launches))]
+    # Whatever earlier launches did is done again by the kernel that needs none of them.
+    lines += ["    try:", *(f"    {line}" for line in first)]
+    lines += [f"    except __CannotLaunchError: return __plain({listed})", last]
     scope: dict[str, Any] = {f"__launch{i}": launch for i, launch in enumerate(launches)}
     scope |= {"torch": torch, "__constants__": tuple(constants)}
+    scope |= {"__plain": plain, "__CannotLaunchError": _CannotLaunchError}
     exec("\n".join(lines), scope, found := dict[str, Any]())
     return found["__launch"]
