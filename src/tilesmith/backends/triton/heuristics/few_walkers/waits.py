@@ -5,6 +5,14 @@ from __future__ import annotations
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.schedule.rules import TargetedKernel
 
+MANY_PROGRAMS = 8
+"""For each multiprocessor: with fewer, threads of a program have to hide how long loads take."""
+
+
+def has_many(kernel: TargetedKernel, rows: int) -> bool:
+    """Whether there are enough programs of so many rows."""
+    return kernel.programs(()) >= MANY_PROGRAMS * kernel.target.num_sms * rows
+
 
 def waits_once(kernel: TargetedKernel) -> bool:
     """Whether a row has one reduction: more warps then, from 4097 columns on.

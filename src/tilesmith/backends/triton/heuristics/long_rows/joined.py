@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from typing_extensions import override
 
+from tilesmith.backends.triton.heuristics.few_walkers.waits import has_many
 from tilesmith.backends.triton.heuristics.memory_bound import reduction_seeds
-from tilesmith.backends.triton.heuristics.overlap.rows import has_many
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.backends.triton.joined_walks.pairs import LEAST_BYTES, LOADED_BYTES
 from tilesmith.backends.triton.short_powers.sums import find_peak

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from tilesmith.backends.triton.heuristics.few_walkers.tiles import few_walkers
-from tilesmith.backends.triton.heuristics.few_walkers.waits import waits_once, warps_of_steps
+from tilesmith.backends.triton.heuristics.few_walkers.waits import (
+    has_many,
+    waits_once,
+    warps_of_steps,
+)
 from tilesmith.backends.triton.heuristics.measured.tiles import ALONE_TILE, is_alone
-from tilesmith.backends.triton.heuristics.overlap.rows import has_many
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.types import Dim, next_power_of_2

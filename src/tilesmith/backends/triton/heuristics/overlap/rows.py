@@ -15,21 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilesmith.backends.triton.heuristics.few_walkers.waits import waits_once
+from tilesmith.backends.triton.heuristics.few_walkers.waits import has_many, waits_once
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.rules import TargetedKernel
 
-MANY_PROGRAMS = 8
-"""For each multiprocessor: with fewer, threads of a program have to hide how long loads take."""
 BYTES_OF_A_WARP = 4096
 LEAST, MOST = 512, 1024
 """Columns of a tile; 256 at a time were slower than 512, more than 1024 were not timed."""
 ELEMENTS, WARPS = 16384, 4
-
-
-def has_many(kernel: TargetedKernel, rows: int) -> bool:
-    """Whether there are enough programs of so many rows."""
-    return kernel.programs(()) >= MANY_PROGRAMS * kernel.target.num_sms * rows
 
 
 def warps_of_read_rows(
