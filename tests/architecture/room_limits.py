@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/narrow_floats": (4, 222),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
-    "tilesmith/backends/triton/heuristics/overlap": (4, 156),
+    "tilesmith/backends/triton/heuristics/overlap": (4, 167),
     "tilesmith/backends/triton/joined_walks": (3, 349),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
     "tilesmith/backends/triton/heuristics/measured": (3, 565),
@@ -178,7 +178,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_540,
+    "lines in src": 118_554,
     "files in src": 845,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
