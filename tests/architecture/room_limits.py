@@ -178,7 +178,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_575,
+    "lines in src": 118_589,
     "files in src": 846,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -15,9 +15,11 @@ from examples.fused_linear_jsd import linear
 from examples.jagged_mean import jagged_mean
 from examples.jagged_sum import jagged_sum
 from examples.matmul import matmul
-from examples.matmul_row_reduction import matmul_logsumexp
+from examples.matmul_layernorm import matmul_layernorm
+from examples.matmul_row_reduction import matmul_logsumexp, matmul_rms_norm
 from examples.sum import sum_rows
 from tilesmith.backends.triton.heuristics.row_launches.forms import TWO_LAUNCHES
+from tilesmith.backends.triton.heuristics.shared_rows.parts import EXCHANGE
 from tilesmith.backends.triton.warp_roles.rules import FORM
 
 
@@ -34,7 +36,7 @@ def scaled(m: int, k: int, n: int, *, is_along: bool = True) -> tuple[torch.Tens
     return x, y if is_along else torch.empty(k, n, dtype=FP8, device="meta"), scale, scale
 
 
-@pytest.mark.parametrize("size", [(4096, 4096, 4096), (16384, 8192, 1280)])
+@pytest.mark.parametrize("size", [(4096, 4096, 4096), (16384, 8192, 1280), (12_288, 4096, 6144)])
 def test_large_products_of_fp8_load_a_tile_while_they_store_another(size: tuple[int, int, int]):
     config = default(fp8_gemm, *scaled(*size))
     assert config.block_sizes == [128, 256, 128]
@@ -90,7 +92,7 @@ def ragged(sequences: int, features: int) -> tuple[torch.Tensor, torch.Tensor]:
     [
         (512, 1024, [1, 1024, 16], 4),
         (512, 2048, [1, 1024, 16], 4),
-        (600, 500, [1, 512, 32], 4),
+        (600, 500, [1, 512, 16], 4),
         (512, 256, [1, 128, 64], 2),
         (128, 1024, [1, 128, 64], 8),
     ],
@@ -144,3 +146,24 @@ def test_a_product_before_its_rows_may_have_roles(size: tuple[int, int, int], ha
     artifact = bound.to_artifact()
     assert ("warp_specialize(" in artifact.before[0].source) == has_roles
     assert artifact.source.count("def launch_first(") == 1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "size", "is_split"),
+    [
+        (matmul_layernorm, (131_072, 4096, 2048), True),
+        (matmul_logsumexp, (16_384, 4096, 4096), True),
+        # One reduction, four programs to a panel, a sum that is not deep, programs that are few.
+        (matmul_rms_norm, (131_072, 8192, 2048), False),
+        (matmul_logsumexp, (131_072, 6144, 1024), False),
+        (matmul_layernorm, (131_072, 2048, 2048), False),
+        (matmul_logsumexp, (1024, 4096, 4096), False),
+    ],
+)
+def test_rows_have_a_launch_of_their_own_where_many_programs_would_wait_twice(
+    kernel: Any, size: tuple[int, int, int], is_split: bool
+):
+    m, k, n = size
+    weights = {matmul_layernorm: 2, matmul_rms_norm: 1}.get(kernel, 0)
+    config = default(kernel, halves(m, k), halves(k, n), *[halves(n)] * weights)
+    assert config["structure"] == (TWO_LAUNCHES if is_split else EXCHANGE)

@@ -123,8 +123,8 @@ def _tile_limits(kernel: TargetedKernel, fact: MatmulFact) -> _TileLimits:
     if target.capability < 90:
         return _TileLimits(128, 128, 64, 4, 5)
     late = measured.late_limits(kernel)
-    is_paired = not late and measured.is_busy(kernel, fact) and _is_copyable(kernel, fact)
-    return _TileLimits(max_n=128) if is_paired else _TileLimits(**late)
+    copied = overlap.copied_limits(kernel, fact, is_busy=measured.is_busy(kernel, fact))
+    return _TileLimits(**(late or (copied if _is_copyable(kernel, fact) else {})))
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ fp8: matrix instructions take half as long as those of halves, so the end of a t
 share; the operands of the next tile arrive meanwhile. In tiles of 128x256, ms on an H200 in turns,
 by pointers / by copies / by copies and programs that walk several tiles: 4096x4096x4096 0.1041,
 0.1024, 0.0966 (cuBLAS 0.0979); 16384x8192x1280 0.256, 0.252, 0.244 (0.244). Tiles of 128x128 were
-slower in every form, 0.102 at best.
+slower in every form, also where they fill waves: 12288x4096x6144 0.582, so 0.418 (0.419).
 
 Words: a program that walks tiles in one loop stores one in four parts, for which the loop waits.
 With roles a group writes a part while the copy engine reads the one before, and goes on.
-2048x4096x128256 took 3.34 ms in one loop, 3.04 with roles in tiles of 128x256 (256x128 the same).
+One loop over roles, in two runs: 2048x4096x128256 1.04 to 1.10 and 1.00, 1024x4096x32064 1.02;
+products whose rows another launch reduces, with that, 1.00 to 1.05 (six, 131072x4096x2048 1.03).
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ TILES_PER_SM = 4
 def do_ends_show(fact: MatmulFact, area: int, *, has_more: bool) -> bool:
     """Whether operands are wider, or programs have several such tiles."""
     return fact.itemsize > 1 or (has_more and area >= prod(SIDES))
+
+
+def copied_limits(kernel: TargetedKernel, fact: MatmulFact, *, is_busy: bool) -> dict[str, int]:
+    """How large tiles are of which operands are copied: fp8 has the one that was timed."""
+    if fact.itemsize > 1:
+        return {"max_n": 128} if is_busy else {}
+    tiles = prod(axis.extent_or(0) // side for axis, side in zip((fact.m, fact.n), SIDES))
+    return {"least_side": max(SIDES)} if tiles > kernel.target.num_sms else {}
 
 
 def are_copied_well(fact: MatmulFact, moved: Sequence[AccessFact]) -> bool:

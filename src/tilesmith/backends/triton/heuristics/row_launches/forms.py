@@ -50,7 +50,7 @@ class RowLaunchForms(ScheduleRules):
         is_small = rows < LEAST_ROWS or columns < LEAST_COLUMNS
         is_wanted = self.target.kind == "cuda" and not is_small and (has_words or not is_whole)
         most = CACHE_SHARE * self.device().l2_bytes if has_words else MOST_BYTES
-        return is_wanted and (num_bytes <= most or do_many_wait(function.before, self.target))
+        return is_wanted and (num_bytes <= most or do_many_wait(kernel))
 
     @override
     def form_rank(self, name: str) -> int:
