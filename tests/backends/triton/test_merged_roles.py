@@ -102,7 +102,7 @@ def test_whole_tiles_leave_through_the_copy_engine_others_by_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "tile"), [(4096, [128, 256, 64]), (1024, [192, 128, 64]), (512, [192, 128, 64])]
+    ("size", "tile"), [(4096, [128, 128, 64]), (1024, [192, 128, 64]), (512, [192, 128, 64])]
 )
 def test_roles_are_the_default_where_there_are_any(size: int, tile: list[int]) -> None:
     shapes = ((6752, size), (size, size))

@@ -32,12 +32,12 @@ HALF = 2
 PLAIN_TILES = ((128, 256, 64, 8, 4), (128, 128, 64, 4, 3))
 """Rows, columns and depth, warps and stages, of warps without roles."""
 PLAIN_GROUPING = 8
-ROLE_TILES = ((128, 256, 2, 4), (128, 128, 2, 6), (192, 128, 3, 5))
+ROLE_TILES = ((128, 128, 2, 6), (128, 256, 2, 4), (192, 128, 3, 5))
 """Rows, columns, groups of warps and stages.
 
-bf16 on an H200, us: 6752 rows by 4096x4096 327.7, 316.8, 328.6 (cuBLAS 315.1), of which 5 % are the
-last wave's; 2665 rows by 1024x1024 18.2, 18.9, 16.5 (14.2). How many rows there will be is not
-known.
+bf16 on an H200, us: 6752 rows by 4096x4096 309.2, 322.5, 316.3 (cuBLAS 308.0); 2665 by 1024x1024
+18.9, 18.2, 16.5 (14.2, by hand). How many rows there will be is not known: small tiles leave less
+of the last wave idle.
 """
 LEAST_SIDE = 512
 """Columns, and steps of the sum, of products for which this is the default."""
