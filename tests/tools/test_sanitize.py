@@ -155,10 +155,16 @@ RACECHECK = """========= COMPUTE-SANITIZER
 @pytest.mark.parametrize(
     ("text", "summary"),
     [
-        (MEMCHECK, Summary(3, "Invalid __global__ write of size 4 bytes at _softmax+0x1f0")),
+        (
+            MEMCHECK,
+            Summary(3, "Invalid __global__ write of size 4 bytes at _softmax+0x1f0", ("_softmax",)),
+        ),
         (
             RACECHECK,
-            Summary(2, "Error: Race reported between Write access at _matmul+0x90 in made.py:3"),
+            Summary(
+                *(2, "Error: Race reported between Write access at _matmul+0x90 in made.py:3"),
+                ("_matmul",),
+            ),
         ),
         ("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n", Summary(0)),
         ("========= COMPUTE-SANITIZER\n", Summary(None)),

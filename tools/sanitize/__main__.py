@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,8 @@ def tool_table(children: Sequence[Child], folder: Path) -> list[tuple[str, int, 
         is_whole = None not in counts
         errors = sum(count or 0 for count in counts) if is_whole or any(counts) else None
         first = next((summary.first for summary in summaries if summary.first), "")
-        rows.append((child.out.stem, ended, Summary(errors, first)))
+        names = dict.fromkeys(name for summary in summaries for name in summary.kernels)
+        rows.append((child.out.stem, ended, Summary(errors, first, tuple(names))))
     return rows
 
 
@@ -208,7 +209,7 @@ def main() -> None:
         checked: list[tuple[str, int, Summary]] = []
         if sanitizer:
             checked = run_tools(options, folder, left - share, sanitizer)
-        report = {"borders": found, "tools": [(n, c, s.errors, s.first) for n, c, s in checked]}
+        report = {"borders": found, "tools": [(n, c, asdict(s)) for n, c, s in checked]}
         if options.json:
             options.json.write_text(json.dumps(report, indent=1))
     bad = sum(any(line.get(kind) for kind in PROBLEMS) for line in found)
@@ -229,6 +230,8 @@ def run_tools(
     for name, count, summary in checked:
         told = "did not come to its end" if summary.errors is None else f"{summary.errors} errors"
         print(f"{name:<14} {count:4} configs  {told}  {summary.first[:160]}".rstrip())
+        if summary.kernels:
+            print(f"{'':<14} in {', '.join(summary.kernels)}"[:400])
     return checked
 
 

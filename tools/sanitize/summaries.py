@@ -15,6 +15,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _SUMMARY = re.compile(r"=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)")
 _MARK = "========= "
 _PLACE = re.compile(r"=+ +at (\S+)")
+_KERNEL = re.compile(r"\bat (\w+)\+0x")
 _CHATTER = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Target")
 
 
@@ -26,6 +27,8 @@ class Summary:
     """None where the tool did not come to its end."""
     first: str = ""
     """What it says first, and in which kernel."""
+    kernels: tuple[str, ...] = ()
+    """All that it names, each once."""
 
 
 def find_sanitizer() -> str | None:
@@ -48,7 +51,7 @@ def _candidates() -> Iterator[Path]:
 
 def command(sanitizer: str, tool: str, log: Path, program: Sequence[str]) -> list[str]:
     """What starts a program under a tool."""
-    options = ["--tool", tool, "--log-file", str(log), "--print-limit", "20"]
+    options = ["--tool", tool, "--log-file", str(log), "--print-limit", "2000"]
     # Compilers that it starts run nothing on the GPU.
     return [sanitizer, *options, "--target-processes", "application-only", *program]
 
@@ -59,6 +62,6 @@ def read_log(text: str) -> Summary:
     lines = [line[len(_MARK) :] for line in text.splitlines() if line.startswith(_MARK)]
     said = [line.strip() for line in lines if line.strip() and not line.startswith(" ")]
     said = [line for line in said if not line.startswith(_CHATTER)]
-    place = _PLACE.search(text)
+    place, names = _PLACE.search(text), dict.fromkeys(_KERNEL.findall(text))
     first = f"{said[0]} at {place.group(1)}" if said and place else "".join(said[:1])
-    return Summary(sum(counts) if counts else None, first)
+    return Summary(sum(counts) if counts else None, first, tuple(names))
