@@ -25,6 +25,7 @@ from tilesmith.runtime.arguments import Launcher, LaunchOptions, compile_reader
 from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.launchers.in_order.launching import triton_launcher
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.space.sizes import power_of_2_floor
 
 CODE, LAUNCH = topic_log("code"), topic_log("launch")
 
@@ -68,6 +69,9 @@ def launch_with_triton(site: CompiledKernel, variant: Variant, config: Config) -
     """A Triton kernel, built at its first launch; a plain one where that cannot take a call."""
     # Warps with roles copy through descriptors only; of launch axes only the first has no limit.
     kept = {k: v for k, v in config.items() if v not in ("warp_roles", "clustered_roles", "xyz")}
+    # Roles have tiles of 192 rows and twelve warps, too.
+    kept["block_sizes"] = [power_of_2_floor(size) for size in config.get("block_sizes", [])]
+    kept["num_warps"] = power_of_2_floor(config.get("num_warps", 4))
     plain = Config.from_dict(kept).updated(indexing="pointer", atomic_indexing="pointer")
     launcher = triton_launcher(
         site.specialization.artifact(config, site.target, variant),
