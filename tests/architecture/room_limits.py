@@ -36,7 +36,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/narrow_floats": (4, 222),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
-    "tilesmith/backends/triton/heuristics/overlap": (4, 148),
+    "tilesmith/backends/triton/heuristics/overlap": (4, 160),
     "tilesmith/backends/triton/joined_walks": (3, 349),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
     "tilesmith/backends/triton/heuristics/measured": (3, 565),
@@ -178,13 +178,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_589,
-    "files in src": 846,
+    "lines in src": 118_635,
+    "files in src": 848,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 160,
+    "modules with one importer": 161,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -184,7 +184,7 @@ class _Finder:
         if not any(self._is_partial(factor, partial) for factor in factors):
             self.found.identities.add(op)
             return
-        load = self._find_sole_load(op.x)
+        load = self._find_sole_load(op.x, 0 if op.fill == 0 else 16)
         # A load in another region may not know the axes that are bound here.
         if load is not None and load in region.ops and self._can_fill(load, op.fill):
             self.found.identities.add(op)
@@ -196,10 +196,12 @@ class _Finder:
             return self._schedule.padded.get(factor, factor) != factor
         return partial.get(factor, not self._function.is_block(factor))
 
-    def _find_sole_load(self, value: Value) -> Load | None:
-        """The load whose only use is ``value``, with at most conversions between floats."""
+    def _find_sole_load(self, value: Value, bits: int) -> Load | None:
+        """The load whose only use is ``value``, with at most conversions to floats of so many."""
         op = self._definitions.get(value)
         while self._uses.get(value, 0) == 1 and isinstance(op, Cast) and op.x.tile.dtype.is_float:
+            if op.dtype.bits < bits:  # infinities are no numbers there, or finite ones
+                return None
             value = op.x
             op = self._definitions.get(value)
         return op if isinstance(op, Load) and self._uses.get(value, 0) == 1 else None

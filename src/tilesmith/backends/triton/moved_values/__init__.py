@@ -1,0 +1,1 @@
+"""Values that loops hand from one variable to another."""
