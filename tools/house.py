@@ -33,9 +33,11 @@ UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/loop_ends",
     "tilesmith/backends/triton/merged_groups",
+    "tilesmith/backends/triton/moved_values",
     "tilesmith/analysis/merged_groups",
     "tilesmith/frontend/tracing/plain_strides",
     "tilesmith/schedule/other_forms",
+    "tilesmith/schedule/by_pointers",
     "tilesmith/passes/merged_groups",
     "tilesmith/backends/triton/warp_roles/asides",
     "tilesmith/backends/triton/narrow_floats",

@@ -31,6 +31,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
+    "tilesmith/backends/triton/moved_values": (2, 44),
     "tilesmith/backends/triton/merged_groups": (2, 159),
     "tilesmith/backends/triton/short_powers": (3, 167),
     "tilesmith/backends/triton/narrow_floats": (4, 222),
@@ -39,7 +40,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/heuristics/overlap": (4, 160),
     "tilesmith/backends/triton/joined_walks": (3, 349),
     "tilesmith/backends/triton/heuristics/loops": (2, 91),
-    "tilesmith/backends/triton/heuristics/measured": (3, 565),
+    "tilesmith/backends/triton/heuristics/measured": (3, 564),
     "tilesmith/backends/triton/heuristics/narrow_products": (2, 179),
     "tilesmith/backends/triton/counted_loops": (2, 71),
     "tilesmith/backends/triton/heuristics/long_rows": (3, 106),
@@ -166,7 +167,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime/launchers/unloading": (2, 87),
     "tilesmith/schedule": (23, 5_200),
     "tilesmith/schedule/given": (2, 70),
-    "tilesmith/schedule/other_forms": (3, 62),
+    "tilesmith/schedule/by_pointers": (2, 19),
+    "tilesmith/schedule/other_forms": (2, 40),
     "tilesmith/schedule/spread": (2, 40),
     "tilesmith/schedule/model/ends": (2, 46),
     "tilesmith/store": (7, 1_100),
@@ -178,13 +180,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_635,
-    "files in src": 848,
+    "lines in src": 118_638,
+    "files in src": 849,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 161,
+    "modules with one importer": 160,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

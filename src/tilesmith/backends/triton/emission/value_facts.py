@@ -200,10 +200,8 @@ class _Finder:
         """The load whose only use is ``value``, with at most conversions to floats of so many."""
         op = self._definitions.get(value)
         while self._uses.get(value, 0) == 1 and isinstance(op, Cast) and op.x.tile.dtype.is_float:
-            if op.dtype.bits < bits:  # infinities are no numbers there, or finite ones
-                return None
-            value = op.x
-            op = self._definitions.get(value)
+            # Infinities are no numbers of eight bits, or finite ones.
+            value, op = op.x, (self._definitions.get(op.x) if op.dtype.bits >= bits else None)
         return op if isinstance(op, Load) and self._uses.get(value, 0) == 1 else None
 
     def _can_fill(self, load: Load, fill: Number) -> bool:

@@ -42,10 +42,9 @@ def _copied_seeds(kernel: TargetedKernel, seed: GpuSeed, num_tiles: int) -> list
     assert fact.n.block is not None
     assert fact.k.block is not None
     area = seed.blocks[fact.m.block] * seed.blocks[fact.n.block]
-    has_more = num_tiles > kernel.target.num_sms
-    if area < measured.LEAST_AREA or not overlap.do_ends_show(fact, area, has_more=has_more):
+    if area < measured.LEAST_AREA or not overlap.do_ends_show(kernel, fact, area, num_tiles):
         return []
-    pipeline = measured.pipeline_of(kernel, fact, area, has_more=has_more)
+    pipeline = measured.pipeline_of(kernel, fact, area, has_more=num_tiles > kernel.target.num_sms)
     parts = sides.parts_of_tile(kernel, pipeline.parts)
     if parts is None:
         return []

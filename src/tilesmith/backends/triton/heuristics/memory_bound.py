@@ -185,8 +185,7 @@ def walked_columns_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
             blocks.setdefault(name, max(1, min(kernel.whole(name), left)))
             left //= blocks[name]
     names = list(dict.fromkeys(filter(None, names)))
-    at_once = None if memory.num_functions(kernel) else overlap.all_columns(kernel, blocks, names)
-    return [GpuSeed(*(at_once or memory.columns_by_programs(kernel, blocks, names)))]
+    return [GpuSeed(*memory.columns_by_programs(kernel, blocks, names))]
 
 
 def whole_columns_seeds(kernel: TargetedKernel, fact: ReductionFact) -> list[GpuSeed]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
+from tilesmith.backends.triton.heuristics.overlap import panels
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.collect import collect_facts
@@ -125,8 +126,7 @@ def plain_seeds(seeds: Sequence[GpuSeed]) -> list[GpuSeed]:
 
 ELEMENTS_PER_THREAD = 64
 """Of the rows that a program has at a time."""
-MOST_ROWS = 16
-LEAST_STAGES = 3
+MOST_ROWS, LEAST_STAGES = 16, 3
 WIDE, LARGE = (128, 128, 64, 4, 3), (128, 256, 64, 8, 4)
 SMALL, SHALLOW = (64, 128, 128, 4, 4), (64, 128, 64, 4, 3)
 """Tiles that programs keep: usual ones, those for long contractions, and those for few rows.
@@ -220,7 +220,7 @@ def _tiles_to_keep(kernel: TargetedKernel, fact: MatmulFact) -> list[measured.Ti
     num_tiles = -(-fact.m.extent_or(4096) // 64) * -(-fact.n.extent_or(4096) // 128)
     if fact.itemsize > 2:
         return measured.words_to_keep(is_short=is_short, has_few=num_tiles <= 2 * num_sms)
-    first = LARGE if fact.k.extent_or(0) >= measured.DEEP else WIDE
+    first = LARGE if fact.k.extent_or(0) >= panels.DEEP else WIDE
     if num_tiles <= num_sms:
         first = SMALL
     elif num_tiles <= 2 * num_sms and is_short:

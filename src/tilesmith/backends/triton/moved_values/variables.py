@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilesmith.backends.triton.emission.spelling import Expr, call
+from tilesmith.backends.triton.emission.emitter import Emitter
+from tilesmith.backends.triton.emission.spelling import call
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.elementwise import Cast
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
@@ -35,6 +36,8 @@ def _origin(value: Value, defined_by: Mapping[Value, Operation]) -> Value:
     return value
 
 
-def apart(names: Sequence[str], positions: Sequence[int]) -> list[tuple[str, Expr]]:
-    """Assignments after which these variables hold values of their own."""
-    return [(name, call("tl.where", "True", name, name)) for name in map(names.__getitem__, positions)]
+def tell_apart(emitter: Emitter, names: Sequence[str], region: Region) -> None:
+    """Give variables that a turn sets to what others held values of their own."""
+    for position in moved(region, emitter.uses.defining):
+        name = names[position]
+        emitter.assign(name, call("tl.where", "True", name, name))

@@ -10,7 +10,7 @@ from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.loop_ends.forms import is_forward, tile_range
-from tilesmith.backends.triton.moved_values.variables import apart, moved
+from tilesmith.backends.triton.moved_values.variables import tell_apart
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.backends.triton.tile_ends.ends import whole_axes
 from tilesmith.diagnostics.catalogue import InternalError
@@ -129,8 +129,7 @@ class _ResultVariables:
         names = [_carried_name(emitter, op, *pair) for pair in zip(op.results, init)]
         carried = _ResultVariables(emitter, op, names)
         carried.assign(init)
-        for assignment in apart(names, moved(op.regions()[-1], emitter.uses.defining)):
-            emitter.assign(*assignment)
+        tell_apart(emitter, names, op.regions()[-1])
         return carried
 
     def bind_arguments(self, region: Region) -> None:

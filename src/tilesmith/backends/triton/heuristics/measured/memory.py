@@ -12,6 +12,7 @@ from tilesmith.backends.triton.heuristics.few_walkers.waits import (
     warps_of_steps,
 )
 from tilesmith.backends.triton.heuristics.measured.tiles import ALONE_TILE, is_alone
+from tilesmith.backends.triton.heuristics.overlap.rows import all_columns
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.types import Dim, next_power_of_2
@@ -172,6 +173,9 @@ def columns_by_programs(
     sequences of up to 128 rows, 256 columns, 128 at a time, with 8, 4, 2 and 1 warps: sums 0.0278,
     0.0193, 0.0120, 0.0120, means 0.0355, 0.0235, 0.0181, 0.0232; softmax, 64 with 2: 0.0314.
     """
+    at_once = None if num_functions(kernel) else all_columns(kernel, blocks, columns)
+    if at_once is not None:
+        return at_once
     cut = [name for name in columns if name in kernel.outline.grid_blocks]
     tiles = prod(-(-kernel.extent(name) // blocks[name]) for name in cut)
     if kernel.programs(tuple(columns)) * tiles <= 2 * kernel.target.num_sms:

@@ -144,8 +144,6 @@ def _seed(kernel: TargetedKernel, fact: MatmulFact, rung: _Rung) -> GpuSeed:
     return GpuSeed(blocks, warps, stages, GROUPING, options=options, fastest=fastest)
 
 
-DEEP = 3072
-"""Steps of a sum from which on programs that exchange have the largest tile."""
 LEAST_AREA = 64 * 128
 SECTOR_BYTES = 32
 """What the shared cache moves at once."""

@@ -14,13 +14,12 @@ of 131072x2048x2048 1.00, layer norm of 131072x512x2048 0.83.
 from __future__ import annotations
 
 from tilesmith.backends.triton.heuristics.few_walkers.waits import waits_once
-from tilesmith.backends.triton.heuristics.measured.tiles import DEEP
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.rules import TargetedKernel
 
-SIDES = (128, 256)
-"""Tiles of an exchange, from `DEEP` steps on."""
+DEEP, SIDES = 3072, (128, 256)
+"""Steps of a sum from which on programs that exchange have the largest tile, and its sides."""
 MANY = 8
 """Programs of a panel; five to seven were not timed."""
 

@@ -30,9 +30,9 @@ TILES_PER_SM = 4
 """At least, so that most tiles have a next one."""
 
 
-def do_ends_show(fact: MatmulFact, area: int, *, has_more: bool) -> bool:
+def do_ends_show(kernel: TargetedKernel, fact: MatmulFact, area: int, tiles: int) -> bool:
     """Whether operands are wider, or programs have several such tiles."""
-    return fact.itemsize > 1 or (has_more and area >= prod(SIDES))
+    return fact.itemsize > 1 or (tiles > kernel.target.num_sms and area >= prod(SIDES))
 
 
 def copied_limits(kernel: TargetedKernel, fact: MatmulFact, *, is_busy: bool) -> dict[str, int]:

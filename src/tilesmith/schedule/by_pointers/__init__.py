@@ -1,0 +1,1 @@
+"""Configs for tensors that no descriptor is of."""
