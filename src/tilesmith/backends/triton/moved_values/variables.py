@@ -37,4 +37,5 @@ def _origin(value: Value, defined_by: Mapping[Value, Operation]) -> Value:
 
 def apart(names: Sequence[str], positions: Sequence[int]) -> list[tuple[str, Expr]]:
     """Assignments after which these variables hold values of their own."""
-    return [(name, call("tl.where", "True", name, name)) for name in map(names.__getitem__, positions)]
+    moved_names = [names[position] for position in positions]
+    return [(name, call("tl.where", "True", name, name)) for name in moved_names]
