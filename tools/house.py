@@ -32,6 +32,7 @@ MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
     "tilesmith/backends/triton/loop_ends",
+    "tilesmith/backends/triton/moved_values",
     "tilesmith/backends/triton/merged_groups",
     "tilesmith/backends/triton/moved_values",
     "tilesmith/analysis/merged_groups",

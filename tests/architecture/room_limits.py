@@ -26,7 +26,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions/confined": (2, 59),
     "tilesmith/backends/cpu/schedule/groups": (2, 47),
     "tilesmith/backends/reference": (2, 50),
-    "tilesmith/backends/triton": (33, 7_250),
+    "tilesmith/backends/triton": (33, 7_255),
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
@@ -180,13 +180,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_638,
+    "lines in src": 118_635,
     "files in src": 849,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 160,
+    "modules with one importer": 159,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }
