@@ -31,6 +31,7 @@ LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
 NEW_ROOMS = (
+    "tilesmith/backends/triton/multiply_adds",
     "tilesmith/backends/triton/loop_ends",
     "tilesmith/backends/triton/moved_values",
     "tilesmith/backends/triton/merged_groups",

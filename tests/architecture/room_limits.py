@@ -26,12 +26,13 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions/confined": (2, 59),
     "tilesmith/backends/cpu/schedule/groups": (2, 47),
     "tilesmith/backends/reference": (2, 50),
-    "tilesmith/backends/triton": (33, 7_255),
+    "tilesmith/backends/triton": (33, 7_256),
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
     "tilesmith/backends/triton/moved_values": (2, 44),
+    "tilesmith/backends/triton/multiply_adds": (5, 703),
     "tilesmith/backends/triton/merged_groups": (2, 159),
     "tilesmith/backends/triton/short_powers": (3, 167),
     "tilesmith/backends/triton/narrow_floats": (4, 222),
@@ -180,8 +181,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_635,
-    "files in src": 849,
+    "lines in src": 119_344,
+    "files in src": 854,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

@@ -170,6 +170,7 @@ def nothing(*_: Any, **__: Any) -> None:
 def gluon_language(program: Program) -> SimpleNamespace:
     """``triton.experimental.gluon.language`` for one program."""
     names = ("NVMMADistributedLayout", "NVMMASharedLayout", "SliceLayout", "DotOperandLayout")
+    names += ("BlockedLayout",)
     names = (*names, "BlockedLayout")
     dtypes = ("bfloat16", "float16", "float32", "int32", "int64", "uint8")
     return SimpleNamespace(

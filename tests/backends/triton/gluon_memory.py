@@ -159,6 +159,30 @@ class Descriptor:
 
 
 @dataclass(frozen=True)
+class Scattered:
+    """Rows along a sum that threads bring, each step of it to a row of its own; zeros past ends."""
+
+    base: Pointer
+    block: tuple[int, ...]
+    num_rows: int
+    num_steps: int
+    stride: int
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.block) * self.base.tensor.element_size()
+
+    def read(self, start: Sequence[int]) -> Tensor:
+        depth, size = self.block
+        rows, steps = (
+            start[0] + torch.arange(size)[None, :],
+            start[1] + torch.arange(depth)[:, None],
+        )
+        is_inside = (rows < self.num_rows) & (steps < self.num_steps)
+        return (self.base + (rows * self.stride + steps)).load(is_inside)
+
+
+@dataclass(frozen=True)
 class Pointer:
     """The first element of a tensor, or elements at offsets from it."""
 

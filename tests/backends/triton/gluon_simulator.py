@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import getgeneratorlocals
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import triton.language as tl
@@ -38,6 +38,7 @@ from tests.backends.triton.gluon_memory import (
     Product,
     ProtocolError,
     Ring,
+    Scattered,
     View,
 )
 
@@ -46,14 +47,18 @@ NOTICED = {
     *("mbarrier.wait", "mbarrier.arrive", "mbarrier.expect", "fence_async_shared"),
     *("warpgroup_mma", "warpgroup_mma_wait", "tma.store_wait", "_clear_rest"),
     *("tma.async_copy_global_to_shared", "tma.async_copy_shared_to_global"),
-    *("_tell", "_listen", "_meet"),
+    *("_tell", "_listen", "_meet", "_scatter", "_multiply_add", "async_copy.mbarrier_arrive"),
 }
 """Calls that are handed out; so are stores into buffers and loads from them."""
 CALLED = {"_wait", "_wait_for_both", "_release"}
 """Functions of the module that make such calls."""
 
+SCATTERING = 128
+"""Threads that scatter; each arrives."""
 ARRIVAL_SHARE = 0.1
 """How often a copy arrives where a role could go on instead."""
+
+Copied: TypeAlias = Descriptor | Scattered
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ class Machine:
 
     roles: list[Role]
     choose: random.Random
-    copies: list[tuple[Descriptor, Sequence[int], Barrier, Buffer]] = field(default_factory=list)
+    copies: list[tuple[Copied, Sequence[int], Barrier, Buffer]] = field(default_factory=list)
 
     def run(self) -> None:
         blocked = {i: _Running(role) for i, role in enumerate(self.roles)}
@@ -128,7 +133,7 @@ class Machine:
             else:
                 self._land(self.copies.pop(self.choose.randrange(len(self.copies))))
 
-    def _land(self, copy: tuple[Descriptor, Sequence[int], Barrier, Buffer]) -> None:
+    def _land(self, copy: tuple[Copied, Sequence[int], Barrier, Buffer]) -> None:
         descriptor, start, barrier, buffer = copy
         if buffer.readers:
             raise ProtocolError(f"a copy arrives in {buffer.name} while a product reads it")
@@ -206,6 +211,34 @@ class Machine:
             raise ProtocolError(f"{place.buffer.name} is changed while a product reads it")
         rest.zero_()
 
+    def _multiply_add(self, _: _Running, acc: Tensor, x: View, y: View) -> Tensor:
+        """Rows of both are steps of a sum; they are read at once."""
+        for place in (x, y):
+            if place.buffer.is_filling:
+                raise ProtocolError(f"{place.buffer.name} is read before the tile has arrived")
+        return acc + x.tile.T @ y.tile
+
+    def _scatter(
+        self, running: _Running, x: Pointer, place: View, row: int, step: int, *ends: Any
+    ) -> None:
+        """Numbers of rows that lie along the sum, on their way."""
+        place.buffer.write("a copy into")
+        place.buffer.is_filling = True
+        place.buffer.data.fill_(math.nan)
+        running.scattered.append((Scattered(x, place.shape, *ends[:3]), (row, step), place.buffer))
+
+    def _mbarrier_arrive(
+        self, running: _Running, barrier: Barrier, *, increment_count: bool
+    ) -> None:
+        """All threads arrive once all that they have on the way is there."""
+        assert not increment_count
+        for copy, start, buffer in running.scattered:
+            barrier.bytes_left += copy.num_bytes
+            self.copies.append((copy, start, barrier, buffer))
+        running.scattered.clear()
+        for _ in range(SCATTERING):
+            barrier.arrive()
+
     def _fence_async_shared(self, running: _Running) -> None:
         for buffer in running.unfenced:
             buffer.is_unfenced = False
@@ -237,6 +270,7 @@ class _Running:
         self.products: list[Product] = []
         self.stores: list[tuple[Descriptor, Sequence[int], View]] = []
         self.unfenced: list[Buffer] = []
+        self.scattered: list[tuple[Scattered, Sequence[int], Buffer]] = []
 
     @property
     def can_go_on(self) -> bool:
@@ -251,7 +285,7 @@ class _Running:
             self.action = self._role.send(result)
         except StopIteration:
             self.action = None
-            if self.products or self.stores:
+            if self.products or self.stores or self.scattered:
                 raise ProtocolError("a role ends with work in flight") from None
 
 
@@ -322,6 +356,8 @@ class Simulation:
         exec(compile(ast.fix_missing_locations(tree), "<emitted>", "exec"), self.names)
         # It casts bits, which tensors of torch do by another name.
         self.names["_unpack_fp8"] = unpack_fp8
+        # Nothing is done to sums here but that the assembler does not know it.
+        self.names["_to_store"] = lambda sums: sums
 
     def __getitem__(self, name: str) -> Any:
         return self.names[name]

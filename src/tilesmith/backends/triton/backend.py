@@ -24,6 +24,8 @@ from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.joined_walks.online import join_walks
 from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
+from tilesmith.backends.triton.multiply_adds.module import emit_multiply_adds
+from tilesmith.backends.triton.multiply_adds.offer import MULTIPLY_ADDS
 from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
 from tilesmith.backends.triton.ops import (
     control_flow,
@@ -36,8 +38,7 @@ from tilesmith.backends.triton.ops import (
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
 from tilesmith.backends.triton.quotients.rounded import rounds_visibly
-from tilesmith.backends.triton.role_clusters.module import MODULES as ROLES
-from tilesmith.backends.triton.role_clusters.module import emit_roles
+from tilesmith.backends.triton.role_clusters.module import MODULES, emit_roles
 from tilesmith.backends.triton.role_clusters.versions import installed_version
 from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
@@ -66,6 +67,8 @@ _CROWDED_BYTES = 512
 """Of one tile, for each thread."""
 _HIP_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
 
+ROLES = {**dict.fromkeys(MODULES, emit_roles), MULTIPLY_ADDS: emit_multiply_adds}
+"""What emits forms with warp roles."""
 RULES: Rules = {
     **elementwise.RULES,
     **control_flow.RULES,
@@ -87,7 +90,7 @@ def emit(
     """
     version = triton_version or installed_version()
     if schedule.form in ROLES:
-        text, needs, options = emit_roles(function, schedule, RULES, version)
+        text, needs, options = ROLES[schedule.form](function, schedule, RULES, version)
         options |= _fusion(function, schedule, version)
         artifact = _artifact(spelling.Spelling(function, schedule), needs, options)
         text = f"{_decorate(text, artifact, schedule)}\n\n{_launch_text(artifact)}"

@@ -20,7 +20,7 @@ from tilesmith.backends.triton.heuristics.groups import seeds as groups
 from tilesmith.backends.triton.heuristics.long_rows.joined import joined_row_seeds
 from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
 from tilesmith.backends.triton.heuristics.loops import seeds as loops
-from tilesmith.backends.triton.heuristics.matmul import main_product, matmul_seeds
+from tilesmith.backends.triton.heuristics.matmul import main_product
 from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
 from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
 from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
@@ -30,6 +30,7 @@ from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_row
 from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
 from tilesmith.backends.triton.merged_groups.forms import MergedGroupForms, merged_seeds
 from tilesmith.backends.triton.model.time_model import GpuModel
+from tilesmith.backends.triton.multiply_adds import offer as multiply_adds
 from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
 from tilesmith.backends.triton.space.slots import list_slots, scalar_slots
 from tilesmith.backends.triton.warp_roles.offer import RoleOffers
@@ -186,7 +187,7 @@ HEURISTICS: tuple[tuple[str, Callable[[TargetedKernel], Sequence[GpuSeed]]], ...
     ("product of one column", narrow.one_column_seeds),
     ("few rows by converted weights", few_row_seeds),
     ("product, then rows by it", walked_product_seeds),
-    ("matmul", matmul_seeds),
+    ("matmul", multiply_adds.product_seeds),
     ("rows of several tensors", several_row_seeds),
     ("rows walked once", joined_row_seeds),
     ("reduction", memory_bound.reduction_seeds),
@@ -208,6 +209,7 @@ def _plain_block(num_blocks: int, slab: int) -> int:
 
 
 class TritonRules(
+    multiply_adds.MultiplyAddOffers,
     ClusterOffers,
     RoleOffers,
     shared_sums.SharedSumForms,
@@ -249,8 +251,9 @@ class TritonRules(
         if split:
             return "product, then its rows", split
         several = several_grids.several_grids_seeds(kernel, _seeds_of_one)
-        several = shared_sums.shared_sum_seeds(kernel, several)
-        return "each loop", beside_column_sums(kernel, several)
+        return "each loop", beside_column_sums(
+            kernel, shared_sums.shared_sum_seeds(kernel, several)
+        )
 
     @override
     def candidates(self, kernel: TargetedKernel, first: Seed | None) -> Iterable[Seed]:

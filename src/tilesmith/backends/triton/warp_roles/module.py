@@ -105,7 +105,7 @@ class RoleModule:
     parts: Parts = field(default_factory=dict[str, tuple[Part, ...]])
     needs: Needs = field(default_factory=Needs)
     options: ClassVar[dict[str, Any]] = {}
-    barriers, loaders = BARRIER_FUNCTIONS, 1
+    barriers, loaders, arrivals, registers = BARRIER_FUNCTIONS, 1, 1, REGISTERS
 
     def __post_init__(self) -> None:
         self.groups = num_groups(self.schedule)
@@ -241,7 +241,7 @@ class RoleModule:
             for name, staged in self._stores.staged.items():
                 self._allocate(writer, name, self.groups * staged.slots, staged.tile)
             for ring in shared.rings.values():
-                writer.line(f"{ring.full} = _barriers({ring.length}, 1)")
+                writer.line(f"{ring.full} = _barriers({ring.length}, {self.arrivals})")
                 writer.line(f"{ring.empty} = _barriers({ring.length}, GROUPS)")
             self._write_roles(writer, common)
         return writer.text()
@@ -259,7 +259,7 @@ class RoleModule:
                     writer.statement(f"({name}, ", arguments, tail="),")
             writer.line("],")
             writer.line(f"{[WARPS_PER_GROUP] * (self.groups - 1) + [self.loaders]},")
-            writer.line(f"{REGISTERS[self.groups][1]},")
+            writer.line(f"{self.registers[self.groups][1]},")
         writer.line(")")
 
     def _allocate(self, writer: SourceWriter, name: str, count: int, tile: CopiedTile) -> None:
