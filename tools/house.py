@@ -34,6 +34,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/multiply_adds",
     "tilesmith/backends/triton/loop_ends",
     "tilesmith/backends/triton/moved_values",
+    "tilesmith/backends/triton/lane_order",
     "tilesmith/backends/triton/merged_groups",
     "tilesmith/backends/triton/moved_values",
     "tilesmith/analysis/merged_groups",

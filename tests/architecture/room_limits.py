@@ -26,11 +26,12 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions/confined": (2, 59),
     "tilesmith/backends/cpu/schedule/groups": (2, 47),
     "tilesmith/backends/reference": (2, 50),
-    "tilesmith/backends/triton": (33, 7_256),
+    "tilesmith/backends/triton": (33, 7_257),
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
+    "tilesmith/backends/triton/lane_order": (2, 82),
     "tilesmith/backends/triton/moved_values": (2, 44),
     "tilesmith/backends/triton/multiply_adds": (5, 703),
     "tilesmith/backends/triton/merged_groups": (2, 159),
@@ -181,13 +182,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_344,
-    "files in src": 854,
+    "lines in src": 119_424,
+    "files in src": 856,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 159,
+    "modules with one importer": 160,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -5,7 +5,7 @@ Barriers stand between accesses that must be ordered; a Config names loops and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -128,7 +128,11 @@ _BARRIERS = (ProgramBarrier, GridBarrier, GroupBarrier)
 """Ops at which all threads of a program wait for each other."""
 
 
-def order_memory(function: Function) -> Function:
+Orders = Callable[[Access, Access, "Iterations | None"], bool]
+"""Whether the threads of a program must meet between two accesses."""
+
+
+def order_memory(function: Function, must: Orders = must_order) -> Function:
     """Make each program see its own stores in program order.
 
     Before::
@@ -147,13 +151,14 @@ def order_memory(function: Function) -> Function:
     before the first access concerned. ``is_ordered`` is set on loops in which a load may read
     what the loop itself stored.
     """
-    return function.with_body(_Ordering(function).visit(function.body, []))
+    return function.with_body(_Ordering(function, must).visit(function.body, []))
 
 
 class _Ordering:
     """Walks regions in order. ``pending`` are the accesses made since the last barrier."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, must: Orders) -> None:
+        self._must = must
         self._defined_by = traversal.definitions(function.body)
         self._least = {block.name: block.fixed or 1 for block in function.blocks}
 
@@ -178,7 +183,7 @@ class _Ordering:
             pending.clear()
             return False, op
         accesses = find_accesses(op, self._defined_by)
-        needs_barrier = _must_order_any(pending, accesses)
+        needs_barrier = self._must_order_any(pending, accesses)
         if needs_barrier:
             pending.clear()
         pending.extend(accesses)
@@ -196,7 +201,7 @@ class _Ordering:
 
     def _visit_loop(self, op: Loop | While, pending: list[Access]) -> tuple[bool, Operation]:
         inside = self._accesses_in(op)
-        needs_barrier = _must_order_any(pending, inside)
+        needs_barrier = self._must_order_any(pending, inside)
         if needs_barrier:
             pending.clear()
         tail: list[Access] = []
@@ -208,7 +213,7 @@ class _Ordering:
         pending.extend(inside if isinstance(op, While) else tail)
         result = op.with_regions(self._separate_iterations(regions, tail, iterations))
         is_free = isinstance(result, Loop) and not result.is_ordered
-        if is_free and _reads_own_stores(inside, iterations):
+        if is_free and self._reads_own_stores(inside, iterations):
             result = replace(result, is_ordered=True)
         return needs_barrier, result
 
@@ -237,26 +242,28 @@ class _Ordering:
                 if isinstance(op, ProgramBarrier):
                     return regions
                 accesses = (*find_accesses(op, self._defined_by), *self._accesses_in(op))
-                if _must_order_any(tail, accesses, iterations):
+                if self._must_order_any(tail, accesses, iterations):
                     barrier = ProgramBarrier(loc=op.loc)
                     ops = (*region.ops[:position], barrier, *region.ops[position:])
                     return (*regions[:i], Region(region.args, ops), *regions[i + 1 :])
         return regions
 
+    def _must_order_any(
+        self,
+        first: Sequence[Access],
+        second: Sequence[Access],
+        iterations: Iterations | None = None,
+    ) -> bool:
+        return any(self._must(a, b, iterations) for a in first for b in second)
 
-def _must_order_any(
-    first: Sequence[Access], second: Sequence[Access], iterations: Iterations | None = None
-) -> bool:
-    return any(must_order(a, b, iterations) for a in first for b in second)
-
-
-def _reads_own_stores(accesses: list[Access], iterations: Iterations) -> bool:
-    """Whether a load may see a store of an earlier iteration, or an earlier one of its own."""
-    return any(
-        _must_order_any(accesses, [access], iterations) or _must_order_any(accesses[:i], [access])
-        for i, access in enumerate(accesses)
-        if isinstance(access.op, Load)
-    )
+    def _reads_own_stores(self, accesses: list[Access], iterations: Iterations) -> bool:
+        """Whether a load may see a store of an earlier iteration, or an earlier one of its own."""
+        return any(
+            self._must_order_any(accesses, [access], iterations)
+            or self._must_order_any(accesses[:i], [access])
+            for i, access in enumerate(accesses)
+            if isinstance(access.op, Load)
+        )
 
 
 _COUNTERS: dict[type[Operation], str] = {

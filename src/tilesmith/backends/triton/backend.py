@@ -24,6 +24,7 @@ from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.joined_walks.online import join_walks
 from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
+from tilesmith.backends.triton.lane_order.barriers import order_lanes
 from tilesmith.backends.triton.multiply_adds.module import emit_multiply_adds
 from tilesmith.backends.triton.multiply_adds.offer import MULTIPLY_ADDS
 from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
@@ -135,7 +136,7 @@ def _prepare(function: Function, schedule: Schedule) -> Function:
         return take_factors_out_of_maxima(function)
     function = count_turns(shorten_powers(join_walks(function, schedule), schedule), schedule)
     function = keep_lanes(turn_products(function, schedule), schedule)
-    return program_ids.add_counter(begin_loads_early(function, schedule))
+    return program_ids.add_counter(order_lanes(begin_loads_early(function, schedule), schedule))
 
 
 def _options(emitter: Emitter) -> dict[str, Any]:
