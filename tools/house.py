@@ -38,6 +38,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/merged_groups",
     "tilesmith/backends/triton/moved_values",
     "tilesmith/analysis/merged_groups",
+    "tilesmith/analysis/memory_order",
     "tilesmith/frontend/tracing/plain_strides",
     "tilesmith/schedule/other_forms",
     "tilesmith/schedule/by_pointers",

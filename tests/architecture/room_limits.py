@@ -5,6 +5,7 @@ from __future__ import annotations
 ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis": (11, 2_050),
     "tilesmith/analysis/converted_operands": (2, 185),
+    "tilesmith/analysis/memory_order": (2, 150),
     "tilesmith/analysis/merged_groups": (3, 382),
     "tilesmith/analysis/shared_rows": (3, 422),
     "tilesmith/analysis/spread_loops": (2, 120),
@@ -149,7 +150,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/operators": (6, 1_252),
     "tilesmith/operators/batching": (3, 388),
     "tilesmith/operators/inside": (3, 113),
-    "tilesmith/passes": (13, 3_200),
+    "tilesmith/passes": (13, 3_100),
     "tilesmith/passes/rejoined_indices": (2, 50),
     "tilesmith/passes/converted_operands": (2, 309),
     "tilesmith/passes/carried_lines": (2, 173),
@@ -182,8 +183,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_424,
-    "files in src": 856,
+    "lines in src": 119_443,
+    "files in src": 858,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

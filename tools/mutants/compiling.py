@@ -294,7 +294,7 @@ PASSES = (
     Mutant(
         "no barrier between what stands before a loop and what is in it",
         "passes",
-        "        needs_barrier = _must_order_any(pending, inside)\n",
+        "        needs_barrier = self._must_order_any(pending, inside)\n",
         "        needs_barrier = False\n",
         ("test_load_in_a_loop_waits_before_the_loop",),
     ),

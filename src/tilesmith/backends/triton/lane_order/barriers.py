@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from math import prod
 
 from tilesmith.analysis.memory_conflicts import Access, Iterations, may_conflict, must_order
+from tilesmith.analysis.memory_order.ordering import with_barriers
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.elementwise import Cast, Elementwise
@@ -20,7 +21,6 @@ from tilesmith.ir.ops.indexing import Mask
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.traversal import definitions
 from tilesmith.ir.types import Value
-from tilesmith.passes.accesses import order_memory
 from tilesmith.schedule.schedule import Schedule
 
 
@@ -38,7 +38,7 @@ def order_lanes(function: Function, schedule: Schedule) -> Function:
         program_barrier()
         store(%x, %b, none, [%i])
     """
-    return order_memory(function, _Threads(function, schedule).must_meet)
+    return with_barriers(function, _Threads(function, schedule).must_meet)
 
 
 class _Threads:
@@ -53,12 +53,14 @@ class _Threads:
         """Whether all threads must have done the first access before one does the second."""
         if must_order(first, second, iterations):
             return True
-        are_known = isinstance(first.op, (Load, Store)) and isinstance(second.op, Store)
-        if not are_known or not may_conflict(first, second, iterations):
+        earlier, later = first.op, second.op
+        if not isinstance(earlier, (Load, Store)) or not isinstance(later, Store):
+            return False
+        if not may_conflict(first, second, iterations):
             return False
         if prod(self._schedule.physical_shape(second.shape)) < self._count:
             return True
-        return isinstance(first.op, Load) and not self._follows(second.op.value, first.op.result)
+        return isinstance(earlier, Load) and not self._follows(later.value, earlier.result)
 
     def _follows(self, value: Value, loaded: Value) -> bool:
         """Whether each element is computed from the one of the load."""

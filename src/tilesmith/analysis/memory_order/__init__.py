@@ -1,0 +1,1 @@
+"""Where threads of a program must meet, so that accesses of memory keep their order."""
