@@ -183,7 +183,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_443,
+    "lines in src": 119_444,
     "files in src": 858,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

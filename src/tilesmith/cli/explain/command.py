@@ -31,6 +31,8 @@ HEURISTIC = "heuristic: "
 GROUNDS = {
     "reduction": "a program gets one long row, or as many short ones as keep it busy, which was "
     "fastest where rows were measured",
+    "rows walked once": "a turn of the loop has two loads of each thread, which was fastest where "
+    "such rows were measured",
     "pointwise": "a program gets a long run of memory, and each core or multiprocessor several "
     "programs, which was fastest where elementwise kernels were measured",
     "matmul": "the tile is the best of a closer model, of products alone, with constants from "

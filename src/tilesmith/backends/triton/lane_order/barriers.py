@@ -50,13 +50,12 @@ class _Threads:
         self._count = schedule.num_warps * schedule.target.warp_size
 
     def must_meet(self, first: Access, second: Access, iterations: Iterations | None) -> bool:
-        """Whether all threads must have done the first access before one does the second."""
-        if must_order(first, second, iterations):
-            return True
+        """Whether threads have to wait for each other where lanes need not."""
         earlier, later = first.op, second.op
         if not isinstance(earlier, (Load, Store)) or not isinstance(later, Store):
             return False
-        if not may_conflict(first, second, iterations):
+        # What lanes do not order by themselves has its barrier.
+        if must_order(first, second, iterations) or not may_conflict(first, second, iterations):
             return False
         if prod(self._schedule.physical_shape(second.shape)) < self._count:
             return True
