@@ -75,6 +75,8 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/tile_ends",
     "tilesmith/backends/triton/heuristics/groups",
     "tilesmith/backends/triton/heuristics/shared_sums",
+    "tilesmith/backends/triton/warp_roles/first_copies",
+    "tilesmith/backends/triton/warp_roles/held_rows",
     "tilesmith/backends/triton/warp_roles/short_sums",
     "tilesmith/compiler/earlier_launches",
     "tilesmith/backends/triton/model/computed_operands",

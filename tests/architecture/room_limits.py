@@ -56,7 +56,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/role_clusters": (5, 435),
     "tilesmith/backends/triton/savings": (3, 210),
     "tilesmith/backends/triton/turned_products": (2, 190),
-    "tilesmith/backends/triton/warp_roles": (18, 3_594),
+    "tilesmith/backends/triton/warp_roles": (18, 3_583),
     "tilesmith/backends/triton/warp_roles/asides": (2, 52),
     "tilesmith/backends/triton/tile_ends": (2, 105),
     "tilesmith/backends/triton/unseen_lanes": (2, 100),
@@ -64,6 +64,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/warp_roles/edges": (4, 255),
     "tilesmith/backends/triton/warp_roles/ends": (2, 74),
     "tilesmith/backends/triton/warp_roles/factors": (4, 172),
+    "tilesmith/backends/triton/warp_roles/first_copies": (2, 65),
+    "tilesmith/backends/triton/warp_roles/held_rows": (2, 107),
     "tilesmith/backends/triton/warp_roles/listed": (4, 193),
     "tilesmith/backends/triton/warp_roles/nests": (3, 224),
     "tilesmith/backends/triton/warp_roles/short_sums": (2, 37),
@@ -178,13 +180,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 118_635,
-    "files in src": 848,
+    "lines in src": 118_796,
+    "files in src": 852,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 161,
+    "modules with one importer": 162,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -334,8 +334,16 @@ class Simulation:
         """The roles of one program, not started."""
         self._program.number = number
         self._program.roles.clear()
-        entry()
-        return [_named(role) for role in self._program.roles]
+        begun = entry()
+        first = [] if begun is None else list(begun)
+        *groups, loader = [_named(role) for role in self._program.roles]
+        return [*groups, _after(first, loader)]
+
+
+def _after(first: Sequence[Action], loader: Role) -> Role:
+    """What is started before roles begin, as if the role that copies did it: it is the next one."""
+    yield from first
+    yield from loader
 
 
 def _set_count(barrier: Barrier, count: int) -> None:

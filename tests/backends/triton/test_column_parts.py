@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import torch
+from triton import knobs
 
 import tilesmith
 import tilesmith.language as hl
@@ -13,6 +16,7 @@ from tests.backends.triton.gluon_memory import ProtocolError
 from tests.backends.triton.gluon_simulator import Simulation
 from tests.backends.triton.warp_role_model import Explorer, record
 from tests.backends.triton.warp_role_modules import any_stages, emit
+from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.exc import InvalidConfigValue
@@ -31,6 +35,9 @@ from tilesmith.numerics.compare import check_against
         ((65, 24, 328), [128, 320, 16], 2, 2),
         ((256, 16, 192), [256, 192, 16], 2, 2),
         ((192, 40, 264), [192, 256, 16], 3, 3),
+        # One turn and three, where rows are in registers for two.
+        ((72, 16, 152), [64, 144, 16], 1, 2),
+        ((136, 48, 296), [128, 144, 16], 2, 5),
     ],
 )
 def test_products(size, blocks, groups, stages, pid):
@@ -44,30 +51,108 @@ def test_products(size, blocks, groups, stages, pid):
     check_against(found, matmul_reference(x, y, finish), reduction_length=k)
 
 
-def explore(groups, stages, turns, change=lambda text: text):
-    """The roles of a product with two parts in every order; its left tiles are read twice."""
+def rows_read(turns, is_held):
+    """Left tiles in the order in which a group reads them: for both products of a turn, or once."""
+    first = 0
+    for count in turns:
+        if not is_held:
+            yield from (first + turn // 2 for turn in range(2 * count))
+        else:
+            yield from range(first, first + count)
+        first += count
+
+
+def explore(groups, stages, turns, change=lambda text: text, columns=96):
+    """The roles of a product with two parts in every order."""
     kernel = tilesmith.kernel(matmul.fn, static_shapes=True)
-    args = torch.zeros(64 * groups, 32).bfloat16(), torch.zeros(32, 192).bfloat16()
+    depth = 16 * turns[0]
+    args = torch.zeros(64 * groups, depth).bfloat16(), torch.zeros(depth, 2 * columns).bfloat16()
     options = {"num_warps": 4 * groups, "num_stages": stages}
     pid = "persistent_interleaved" if len(turns) > 1 else "flat"
     with any_stages():
-        text = emit(kernel, args, block_sizes=[64 * groups, 96, 16], pid_type=pid, **options)
-    reads = {"x_tiles": [turn for turn in range(sum(turns)) for _ in range(2)]}
+        text = emit(kernel, args, block_sizes=[64 * groups, columns, 16], pid_type=pid, **options)
+    reads = {"x_tiles": list(rows_read(turns, is_held=stages > 1 and columns < 192))}
     return Explorer(record(change(text), "matmul", args, turns, reads)).explore()
 
 
 @pytest.mark.parametrize(("groups", "stages"), [(1, 1), (1, 3), (2, 2), (3, 3)])
 def test_both_parts_in_every_order(groups, stages):
-    for turns in ((1,), (4,), (2, 1)):
+    for turns in ((1,), (2,), (5,), (2, 2), (3, 3)):
         assert explore(groups, stages, turns) > sum(turns) * groups
+        assert explore(groups, stages, turns, columns=192) > sum(turns) * groups
+
+
+def hurried(part, instead):
+    def change(text):
+        assert part in text
+        return text.replace(part, instead)
+
+    return change
 
 
 def test_a_tile_is_kept_until_all_parts_have_read_it():
-    def hurry(text):
-        return text.replace("warpgroup_mma_wait(2,", "warpgroup_mma_wait(3,")
-
     with pytest.raises(ProtocolError):
-        explore(1, 2, (4,), hurry)
+        explore(1, 2, (4,), hurried("warpgroup_mma_wait(2,", "warpgroup_mma_wait(3,"), 192)
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        # Tiles of columns are handed back while products read them, this turn's or the next's.
+        ("warpgroup_mma_wait(0, [next_acc, next_acc_1, rows])", "next_acc, next_acc_1, rows"),
+        ("warpgroup_mma_wait(0, [next_acc, next_acc_1, rows_1])", "next_acc, next_acc_1, rows_1"),
+        # Rows are read before they are there.
+        ("_wait(late_full, step + turn + 1, STAGES)", "pass"),
+        ("_wait(late_full, step + turn + 2, STAGES)", "pass"),
+        # Copies that are started first are started again.
+        ("range(2, turns)", "range(1, turns)"),
+        ("range(2, turns)", "range(turns)"),
+    ],
+)
+def test_what_breaks_the_protocol_of_held_rows_is_noticed(part, instead):
+    with pytest.raises(ProtocolError):
+        explore(1, 2, (4,), hurried(part, instead))
+
+
+@pytest.mark.parametrize(
+    ("size", "blocks", "groups", "stages", "is_held"),
+    [
+        ((1536, 1536, 1536), [128, 144, 64], 2, 5, True),
+        ((1600, 1600, 1600), [128, 160, 64], 2, 5, True),
+        ((1536, 1472, 1536), [192, 96, 64], 3, 5, True),
+        # A part of 64 columns is multiplied for as long as its rows are read.
+        ((5120, 5120, 5120), [128, 320, 64], 2, 4, False),
+        ((1000, 4096, 6000), [128, 192, 64], 2, 4, False),
+        # The slot of the next turn is free only after this one.
+        ((1536, 1536, 1536), [128, 144, 64], 2, 1, False),
+    ],
+)
+@pytest.mark.parametrize("pid", ["flat", "persistent_interleaved"])
+def test_rows_of_narrow_parts_are_read_into_registers(size, blocks, groups, stages, is_held, pid):
+    m, k, n = size
+    args = [torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((m, k), (k, n))]
+    text = emit(
+        matmul,
+        matmul.normalize_args(*args),
+        **{"block_sizes": blocks, "num_warps": 4 * groups},
+        **{"num_stages": stages, "pid_type": pid},
+    )
+    assert ("rows = x_tiles.index(" in text) == is_held
+    # A program that walks tiles copies those of the next one while it stores.
+    begins = f"for turn in gl.static_range({min(2, stages)}):\n        offset_k = turn * TILE_K\n"
+    assert (begins in text) == (pid == "flat")
+
+
+def test_products_of_held_rows_are_in_flight_together(tmp_path):
+    x = torch.empty(1536, 1536, dtype=torch.bfloat16, device="meta")
+    bound = matmul.bind(matmul.normalize_args(x, x), target="cuda:90")
+    ptx = compile_artifact(bound.to_artifact(bound.default_config())).assembly["ptx"]
+    assert "ldmatrix" in ptx
+    (tmp_path / "kernel.ptx").write_text(ptx)
+    command = [knobs.nvidia.ptxas.path, "-v", "--gpu-name=sm_90a", "kernel.ptx"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "serialized" not in done.stderr
+    assert " 0 bytes spill stores" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -146,6 +231,7 @@ def default(size, kernel=matmul, extra=()):
     ("size", "blocks", "pid"),
     [
         ((1536, 1536, 1536), [128, 144, 64], "flat"),
+        ((1600, 1600, 1600), [128, 160, 64], "flat"),
         ((20120, 512, 1536), [192, 128, 64], "persistent_interleaved"),
         ((3072, 3072, 3072), [192, 128, 64], "persistent_interleaved"),
         ((5120, 5120, 5120), [128, 320, 64], "flat"),

@@ -11,6 +11,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import getgeneratorlocals
 from typing import Any
 
@@ -26,11 +27,15 @@ Label = tuple[int, int]
 """Which tile of a buffer's it is, and of which group; the group is -1 where all have the same."""
 
 
-def _set_turns(tree: ast.Module) -> ast.Module:
-    """Let the number of turns be what the model says."""
+def _set_turns(tree: ast.Module, first: int = 0) -> ast.Module:
+    """Let the number of turns be what the model says; ``first``: that of the first tile."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "turns":
             node.value = ast.parse("Turns()", mode="eval").body
+        if isinstance(node, ast.For) and ast.unparse(node).startswith("for turn in gl.static"):
+            # Copies that are started before roles begin are of turns that there are.
+            turns = ast.unparse(node.iter).replace("gl.static_range", "gl.minimum")
+            node.iter = ast.parse(f"range({turns[:-1]}, {first}))", mode="eval").body
     return tree
 
 
@@ -48,7 +53,8 @@ def record(
         if not found:
             found.append(_record_roles(roles, turns, module, reads or {}))
 
-    module = Simulation(text, num_sms=1, change=_set_turns, run_program=run_program)
+    change = partial(_set_turns, first=turns[0])
+    module = Simulation(text, num_sms=1, change=change, run_program=run_program)
     module[name](*args)
     return found[0]
 

@@ -19,10 +19,7 @@ from tilesmith.backends.triton.warp_roles.instructions import unpack_name
 from tilesmith.backends.triton.warp_roles.layouts import ProductLayout
 from tilesmith.backends.triton.warp_roles.listed.masks import IS_CUT, emit_listed
 from tilesmith.backends.triton.warp_roles.listed.turns import emit_start, emit_turns
-from tilesmith.backends.triton.warp_roles.loading import (
-    emit_next,
-    entering,
-)
+from tilesmith.backends.triton.warp_roles.loading import emit_next, entering
 from tilesmith.backends.triton.warp_roles.plan import Product
 from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE
 from tilesmith.backends.triton.warp_roles.segments import Segments, emit_bounds

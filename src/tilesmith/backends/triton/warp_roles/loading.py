@@ -12,12 +12,7 @@ from tilesmith.backends.triton.warp_roles.copies import Shared
 from tilesmith.backends.triton.warp_roles.emitter import RoleEmitter
 from tilesmith.backends.triton.warp_roles.listed.turns import emit_start
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import (
-    EARLY,
-    KEPT,
-    LATE,
-    Ring,
-)
+from tilesmith.backends.triton.warp_roles.protocol import EARLY, KEPT, LATE, Ring
 from tilesmith.ir.operation import Operation
 
 
@@ -44,24 +39,24 @@ def is_scalar(op: Operation) -> bool:
     return bool(op.results) and not any(value.tile.rank for value in op.results)
 
 
-def emit_copies(emitter: RoleEmitter, shared: Shared) -> None:
-    """The role that loads: tiles of each ring, as slots become free."""
+def emit_copies(emitter: RoleEmitter, shared: Shared, first: int) -> None:
+    """The role that loads: tiles of each ring, as slots become free; from the ``first`` turn on."""
     plan, writer = shared.plan, emitter.writer
     kept = shared.rings.get(KEPT)
     if kept is not None:
-        _emit_copy(emitter, shared, kept, "piece")
-    with writer.block("for turn in range(turns)"):
+        writer.line(kept.wait_empty("piece"))
+        emit_copy(emitter, shared, kept, "piece")
+    with writer.block(f"for turn in range({f'{first}, ' * bool(first)}turns)"):
         emit_start(emitter, plan, "turn")
-        for kind in (EARLY, LATE):
-            if kind in shared.rings:
-                _emit_copy(emitter, shared, shared.rings[kind], "step + turn")
+        for ring in (shared.rings[kind] for kind in (EARLY, LATE) if kind in shared.rings):
+            writer.line(ring.wait_empty("step + turn"))
+            emit_copy(emitter, shared, ring, "step + turn")
     emit_next(emitter, shared)
 
 
-def _emit_copy(emitter: RoleEmitter, shared: Shared, ring: Ring, event: str) -> None:
-    """All tiles of one event of a ring: one barrier counts their bytes."""
+def emit_copy(emitter: RoleEmitter, shared: Shared, ring: Ring, event: str) -> None:
+    """All tiles of one event of a ring, whose slot is free: one barrier counts their bytes."""
     writer = emitter.writer
-    writer.line(ring.wait_empty(event))
     copies = [
         (tile, group)
         for tile in (shared.tiles[load] for load in ring.loads)

@@ -37,6 +37,8 @@ from tilesmith.backends.triton.warp_roles.emitter import (
     num_groups,
 )
 from tilesmith.backends.triton.warp_roles.factors.growth import GROWTH_FUNCTIONS
+from tilesmith.backends.triton.warp_roles.first_copies.copies import count_first, emit_first
+from tilesmith.backends.triton.warp_roles.held_rows.rows import HeldRowsRole, holds_rows
 from tilesmith.backends.triton.warp_roles.instructions import SHORT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.layouts import (
     WARPS_PER_GROUP,
@@ -45,17 +47,10 @@ from tilesmith.backends.triton.warp_roles.layouts import (
     find_layouts,
 )
 from tilesmith.backends.triton.warp_roles.listed.turns import emit_turns
-from tilesmith.backends.triton.warp_roles.loading import (
-    emit_copies,
-    entering,
-    is_scalar,
-)
+from tilesmith.backends.triton.warp_roles.loading import emit_copies, entering, is_scalar
 from tilesmith.backends.triton.warp_roles.order import find_order
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
-from tilesmith.backends.triton.warp_roles.protocol import (
-    BARRIER_FUNCTIONS,
-    REGISTERS,
-)
+from tilesmith.backends.triton.warp_roles.protocol import BARRIER_FUNCTIONS, REGISTERS
 from tilesmith.backends.triton.warp_roles.shortcuts.exponents import TANGENT_FUNCTIONS
 from tilesmith.backends.triton.warp_roles.shortcuts.key_order import (
     FP8_FUNCTIONS,
@@ -118,6 +113,7 @@ class RoleModule:
         """Constants and functions; the last function is the one that is launched."""
         loader = self._emitter()
         loads = self._role(loader, lambda: self._emit_loads(loader))
+        begins = emit_first(self._emitter(), self.shared, self._role)
         parts = [f"{self.barriers.strip()}\n"]
         worker = self._emitter()
         steps = self._make_steps()
@@ -133,7 +129,7 @@ class RoleModule:
             _device_function(f"{self.name}_compute", [group, *self._typed(common)], computed)
         )
         entry = [*self._parameters, *self.needs.descriptions.values(), *self._constexprs]
-        parts.append(_device_function(self.name, self._typed(entry), self._entry(common)))
+        parts.append(_device_function(self.name, self._typed(entry), self._entry(common, begins)))
         return in_gluon("\n\n".join([self._head(), *parts]), self.triton_version)
 
     def _emitter(self) -> RoleEmitter:
@@ -182,7 +178,7 @@ class RoleModule:
             with bound_axes(emitter, self.plan):
                 self.buffers.find_tiles(emitter)
             self.buffers.tiles |= reorder_keys(self.plan, emitter, self.buffers.tiles)
-            emit_copies(emitter, self.shared)
+            emit_copies(emitter, self.shared, count_first(emitter, self.plan))
 
     @property
     def layouts(self) -> dict[Value, Layout]:
@@ -214,7 +210,8 @@ class RoleModule:
     def _compute_role(self, emitter: RoleEmitter, steps: Sequence[StepFunction]) -> ComputeRole:
         if self.order is not None:
             return StaggeredRole(emitter, self.shared, self.order, steps)
-        return ComputeRole(emitter, self.shared, steps[0] if steps else None)
+        role = HeldRowsRole if holds_rows(emitter, self.plan) else ComputeRole
+        return role(emitter, self.shared, steps[0] if steps else None)
 
     def _take(self, needs: Needs) -> None:
         self.needs.constants |= needs.constants
@@ -230,10 +227,10 @@ class RoleModule:
         rings = [name for ring in shared.rings.values() for name in (ring.full, ring.empty)]
         return [*buffers, *self._stores.staged, *rings]
 
-    def _entry(self, common: Sequence[str]) -> str:
-        """Buffers and barriers, then all roles at once."""
-        writer, shared = SourceWriter(), self.shared
-        with writer.indented():
+    def _entry(self, common: Sequence[str], begins: str) -> str:
+        """Buffers and barriers, what begins before roles do, then all roles at once."""
+        writer, roles, shared = SourceWriter(), SourceWriter(), self.shared
+        with writer.indented(), roles.indented():
             for ring in shared.rings.values():
                 for load in ring.loads:
                     count, tile = self.buffers.count(load, ring), self.buffers.tiles[load]
@@ -243,8 +240,8 @@ class RoleModule:
             for ring in shared.rings.values():
                 writer.line(f"{ring.full} = _barriers({ring.length}, 1)")
                 writer.line(f"{ring.empty} = _barriers({ring.length}, GROUPS)")
-            self._write_roles(writer, common)
-        return writer.text()
+            self._write_roles(roles, common)
+        return writer.text() + begins + roles.text()
 
     def _write_roles(self, writer: SourceWriter, common: Sequence[str]) -> None:
         """All groups and the warps that load, with their warps and registers."""

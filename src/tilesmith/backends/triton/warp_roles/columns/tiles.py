@@ -34,10 +34,9 @@ NS_PER_SIDE, NS_PER_LATE_SIDE = 0.022, 0.030
 so that multiprocessors that want the same are served one by one."""
 NS_PER_ELEMENT, START_NS = 0.06, 500.0
 """To store the result; to start a program, where one does not load while another stores."""
-PAIRED = 0.65
-"""Of the modelled time that small tiles take: two programs share a multiprocessor."""
-LEAST_GAIN = 1.04
-"""Over tiles of powers of two; where both have the same waves, so they have the same times."""
+PAIRED, LEAST_GAIN = 0.65, 1.04
+"""Of the modelled time that small tiles take: two programs share a multiprocessor. What must be
+gained over tiles of powers of two; where both have the same waves, so they have the same times."""
 SPLIT_COLUMNS = (96, 144, 160, 192, 320, 384)
 GROUPING, STEP = 4, 64
 
@@ -86,6 +85,7 @@ TILES = (
     Tile(192, 128, 3, 5),
     Tile(128, 192, 2, 4),
     Tile(128, 144, 2, 5, False),
+    Tile(128, 160, 2, 5, False),
     Tile(192, 96, 3, 5, False),
     Tile(128, 320, 2, 4, False),
     Tile(256, 160, 2, 4, False),

@@ -1,0 +1,1 @@
+"""Copies that are started before warps take their roles."""
