@@ -14,14 +14,10 @@ from tools.soak.memory import UNKNOWN, Memory
 
 MOST_GROWTH_MB_PER_HOUR = 24.0
 """Of resident memory. Allocators keep some of what threads of a search used."""
-KEPT_MB_PER_MODULE = 0.010
-"""Triton's compiler keeps 9 to 10 KB for each kernel that it compiles (decision 0063)."""
 MOST_SLOWER = 1.5
 """Latency of the last third over that of the second, where both are ratios to eager's."""
 MOST_WORSE = 1.5
 """Our p99 over eager's of the same time."""
-LEAST_FITTED_S = 180.0
-"""In a shorter time what one compilation leaves looks like growth."""
 COUNTED = ("descriptors", "threads", "children", "files")
 
 
@@ -144,24 +140,20 @@ def tell_growth(samples: Sequence[Sample]) -> list[str]:
     for name, part in (("kernels come and go", busy), ("only calls", quiet)):
         if part:
             memory, modules = growth(part)
-            text = f"{name}: resident memory {memory:+.1f} MB an hour (limit {limit(modules):.0f})"
+            most = f"limit {MOST_GROWTH_MB_PER_HOUR:.0f}"
+            text = f"{name}: resident memory {memory:+.1f} MB an hour ({most})"
             each = f", {modules:.0f} modules loaded an hour" if modules else ""
             lines.append(f"{text}{each}, {len(part)} samples")
     return lines
-
-
-def limit(modules_per_hour: float) -> float:
-    """MB an hour that memory may grow by."""
-    return MOST_GROWTH_MB_PER_HOUR + KEPT_MB_PER_MODULE * modules_per_hour
 
 
 def _parts(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
     """What is fitted: after a third to warm up, and a little after the last kernel was made."""
     busy = [sample for sample in samples if not sample.is_quiet]
     quiet = [sample for sample in samples if sample.is_quiet]
-    fitted = busy[len(busy) // 3 :], quiet[len(quiet) // 4 :]
-    long = [p if p and p[-1].seconds - p[0].seconds >= LEAST_FITTED_S else [] for p in fitted]
-    return long[0], long[1]
+    fitted = [busy[len(busy) // 3 :], quiet[len(quiet) // 4 :]]
+    several = [part if len(part) > 1 else [] for part in fitted]
+    return several[0], several[1]
 
 
 def judge(samples: Sequence[Sample], problems: Sequence[str]) -> list[str]:
@@ -177,8 +169,8 @@ def judge(samples: Sequence[Sample], problems: Sequence[str]) -> list[str]:
     found = list(problems)
     for part in _parts(samples):
         if part:
-            memory, modules = growth(part)
-            if memory > limit(modules):
+            memory, _ = growth(part)
+            if memory > MOST_GROWTH_MB_PER_HOUR:
                 calls = " by calls alone" if part[0].is_quiet else ""
                 found.append(f"memory grows by {memory:.0f} MB an hour{calls}")
     found += [

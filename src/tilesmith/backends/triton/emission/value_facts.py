@@ -197,10 +197,9 @@ class _Finder:
         return partial.get(factor, not self._function.is_block(factor))
 
     def _find_sole_load(self, value: Value, bits: int) -> Load | None:
-        """The load whose only use is ``value``, with at most conversions to floats of so many."""
+        """The load that only ``value`` uses, by floats of so many bits: others lack infinity."""
         op = self._definitions.get(value)
         while self._uses.get(value, 0) == 1 and isinstance(op, Cast) and op.x.tile.dtype.is_float:
-            # Infinities are no numbers of eight bits, or finite ones.
             value, op = op.x, (self._definitions.get(op.x) if op.dtype.bits >= bits else None)
         return op if isinstance(op, Load) and self._uses.get(value, 0) == 1 else None
 

@@ -106,14 +106,8 @@ def _shares(kernel: TargetedKernel, num_warps: int) -> dict[str, int]:
     return {name: next_power_of_2(-(-kernel.extent(name) // programs)) for name in tuned}
 
 
-def _is_stored(kernel: TargetedKernel, fact: ReductionFact) -> bool:
-    """Whether something as long as the row is stored."""
-    stores = [access for access in kernel.facts.accesses if access.kind == "store"]
-    return any(fact.axis.dim in access.shape for access in stores)
-
-
 def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | None) -> GpuSeed:
-    length, is_stored = chunk or fact.axis.extent_or(1024), _is_stored(kernel, fact)
+    length, is_stored = chunk or fact.axis.extent_or(1024), overlap.is_stored(kernel, fact)
     width, blocks = next_power_of_2(length), _row_tiles(kernel, fact, next_power_of_2(length))
     rows = prod(blocks.get(name, 1) for name in _own_and_walked(kernel, fact)[0])
     warps = memory.warps_of_rows(kernel, length, rows, is_stored=is_stored and chunk is None)
@@ -158,7 +152,7 @@ def reduction_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     resident = _whole_row_seed(kernel, primary, None)
     if primary.kind != "rollable" or length <= 64:
         return [resident]
-    is_stored = _is_stored(kernel, primary)
+    is_stored = overlap.is_stored(kernel, primary)
     if not is_stored and length >= measured.ALONE_CHUNK and measured.is_alone(kernel):
         return [_whole_row_seed(kernel, primary, measured.ALONE_CHUNK), resident]
     chunk = CHUNK if length <= LONG_ROW and not is_stored else LONG_CHUNK

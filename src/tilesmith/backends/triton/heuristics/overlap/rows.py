@@ -18,12 +18,19 @@ from collections.abc import Mapping, Sequence
 
 from tilesmith.backends.triton.heuristics.few_walkers.waits import has_many, waits_once
 from tilesmith.ir.types import Dim, next_power_of_2
+from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
 
 BYTES_OF_A_WARP = 4096
 LEAST, MOST = 512, 1024
 """Columns of a tile; 256 were slower (0.0189, by 128 0.0184), more than 1024 were not timed."""
 ROWS, WARPS = 16, 4
+
+
+def is_stored(kernel: TargetedKernel, fact: ReductionFact) -> bool:
+    """Whether something as long as the row is stored."""
+    stores = [access for access in kernel.facts.accesses if access.kind == "store"]
+    return any(fact.axis.dim in access.shape for access in stores)
 
 
 def warps_of_read_rows(
