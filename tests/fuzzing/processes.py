@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from tests.fuzzing.ways import GPU_MODES
 from tests.warm_python import warm_python
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ class Worker:
 
     def _start(self) -> None:
         # A process for a GPU has nothing in common with others.
-        python = (sys.executable,) if self.mode in ("cuda", "unlaunched") else warm_python()
+        python = (sys.executable,) if self.mode in GPU_MODES else warm_python()
         self._process = subprocess.Popen(
             [*python, "-m", "tests.fuzzing.worker", self.mode, self.coverage],
             stdin=subprocess.PIPE,

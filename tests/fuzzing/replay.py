@@ -2,8 +2,8 @@
 
 ``PYTHONPATH=src:. python -m tests.fuzzing.replay FILE.json [MODE]``; exits with 1 at the first
 problem. ``FILE.jsonl:3`` is the third line of a file that has a program in each. MODE is that of
-the file unless it is given: programs of a GPU (``cuda``) can be ``unlaunched``, ``build`` or
-``host`` elsewhere. Files of mode "interpret" need TRITON_INTERPRET=1 in the environment.
+the file unless it is given: programs of a GPU (``cuda``) can be ``ptx``, ``unlaunched``, ``build``
+or ``host`` elsewhere. Files of mode "interpret" need TRITON_INTERPRET=1 in the environment.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ def main(place: str, mode: str = "") -> int:
         from tests.fuzzing.unlaunched import launch_nothing
 
         launch_nothing()
+    if data["mode"] == "ptx":
+        from tests.fuzzing.simulated import run_ptx
+
+        run_ptx()
     return 0 if replay(data) else 1
 
 

@@ -80,10 +80,10 @@ def cases(members: Sequence[Program]) -> Iterator[Case]:
 class Runs:
     """One case bound to one target, run in several ways."""
 
-    def __init__(self, case: Case, target: str = "") -> None:
+    def __init__(self, case: Case, target: str = "", *, is_launched: bool = True) -> None:
         self.program, self.arguments, self.wanted, kernel, _ = case
         self.device = "cuda" if target == "cuda" else "cpu"
-        self._is_launched = target != GPU
+        self._is_launched = is_launched
         """Whether code is more than compiled: if not, any problem is an error."""
         self._target = {} if target in ("", "cuda") else {"target": target}
         self.bound: BoundKernel = kernel.bind(self.given(self._fresh()), **self._target)

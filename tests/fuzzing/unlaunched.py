@@ -29,6 +29,22 @@ def _run_nothing(*values: Any) -> None:
     """In the place of a launch."""
 
 
+def compiled_for(launcher: Any, arguments: tuple[Any, ...]) -> Any:
+    """What a launch with these arguments would be, compiled by Triton."""
+    artifact = launcher.artifact
+    values = {
+        parameter.name: _pointer(value) if parameter.is_tensor else value
+        for parameter, value in zip(artifact.parameters, arguments)
+    }
+    try:
+        compiled = build_kernel(artifact, values, launcher._function)
+        _check_room(compiled, artifact.target.shared_bytes)
+    except Exception as error:
+        name, path = artifact.name.lstrip("_"), str(launcher.path)
+        raise TritonError.wrapping(error, function=name, path=path) from error
+    return compiled
+
+
 def _compile_only(
     self: Any,
     key: Hashable,
@@ -37,20 +53,9 @@ def _compile_only(
     constexprs: tuple[int, ...],
 ) -> None:
     """In the place of the first launch."""
-    artifact = self.artifact
     for item in self._descriptors:
         item.construct(*arguments)
-    values = {
-        parameter.name: _pointer(value) if parameter.is_tensor else value
-        for parameter, value in zip(artifact.parameters, arguments)
-    }
-    try:
-        compiled = build_kernel(artifact, values, self._function)
-        _check_room(compiled, artifact.target.shared_bytes)
-    except Exception as error:
-        name, path = artifact.name.lstrip("_"), str(self.path)
-        raise TritonError.wrapping(error, function=name, path=path) from error
-    self._compiled[key] = compiled
+    self._compiled[key] = compiled_for(self, arguments)
     self._scope["__stream"] = lambda device: 0
     self._ready[key] = (_run_nothing, None, None)
 

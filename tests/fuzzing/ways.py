@@ -1,7 +1,8 @@
 """The ways to run a program, by mode.
 
 Modes: ``host`` (interpreter, native code, emitted Triton), ``build`` (the same, some compiled for a
-GPU), ``cuda`` (Triton on a GPU), ``unlaunched`` (what that compiles, without a GPU), ``interpret``
+GPU), ``cuda`` (Triton on a GPU), ``unlaunched`` (what that compiles, without a GPU), ``ptx`` (the
+same, run by the PTX machine), ``interpret``
 (exported modules in a process that has TRITON_INTERPRET set) and ``gradient`` (derived gradients of
 smooth programs).
 """
@@ -23,7 +24,7 @@ from tests.fuzzing.variants import codes
 from tilesmith.runtime.native.host_cpu import can_run, host_target
 from tilesmith.targets import parse_target
 
-GPU_MODES = ("cuda", "unlaunched")
+GPU_MODES = ("cuda", "unlaunched", "ptx")
 OLDER = ("cpu:avx2", "cpu:sse")
 OLDER_SHARE = 4
 """One program in so many also runs as code for older CPUs."""
@@ -103,15 +104,17 @@ def older_ways(case: Case, seed: int) -> Iterator[Way]:
         yield Way(target, lambda: runs.compiled(runs.random_config(seed + 1)))
 
 
-def gpu_ways(case: Case, seed: int, *, launches: bool) -> Iterator[Way]:
+def gpu_ways(case: Case, seed: int, mode: str) -> Iterator[Way]:
     """What is checked on a GPU; shapes that share code have the same configs."""
-    runs = Runs(case, "cuda" if launches else GPU)
+    launches = mode == "cuda"
+    runs = Runs(case, "cuda" if launches else GPU, is_launched=mode != "unlaunched")
+    chip = "ptx" if mode == "ptx" else "cuda"
     random = Random(f"{seed}/{codes(case.program.sizes)}")
     # Of this shape: what fits smaller ones may take minutes to compile, and exceed all limits.
     spec = runs.own_spec()
     configs = [None, *(spec.random_config(random) for _ in range(1, GPU_CONFIGS))]
     for config in dict.fromkeys([*configs, *random_forms(spec, random)]):
-        name = f"{gpu_backend(config)} {config and dict(config)}"
+        name = f"{gpu_backend(config, chip)} {config and dict(config)}"
         if config is None and launches and case.number % 2 == 1:
             # As users do; native code recognises the second call of these sizes.
             yield Way(CALLED, lambda: runs.called(case.kernel), counts_as=name)
@@ -119,14 +122,14 @@ def gpu_ways(case: Case, seed: int, *, launches: bool) -> Iterator[Way]:
         yield Way(name, lambda config=config: runs.compiled(config) if config else runs.default())
 
 
-def gpu_backend(config: Any) -> str:
+def gpu_backend(config: Any, chip: str = "cuda") -> str:
     """The GPU, with how programs are launched or the form that a config asks for."""
     kind = config and (config.get("structure") or config.get("pid_type"))
-    return f"cuda:{kind or 'default'}"
+    return f"{chip}:{kind or 'default'}"
 
 
 CALLED = "cuda:called"
-DEFAULTS = (gpu_backend(None), CALLED)
+DEFAULTS = (gpu_backend(None), gpu_backend(None, "ptx"), CALLED)
 """Backends of default configs, which must fit any GPU."""
 
 
@@ -168,7 +171,7 @@ def gradient_ways(case: Case) -> Iterator[Way]:
 def ways(case: Case, seed: int, mode: str) -> Iterator[Way]:
     """All ways of a mode."""
     if mode in GPU_MODES:
-        return gpu_ways(case, seed, launches=mode == "cuda")
+        return gpu_ways(case, seed, mode)
     if mode == "interpret":
         return interpreted_ways(case, seed)
     if mode == "gradient":

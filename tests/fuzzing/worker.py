@@ -193,6 +193,10 @@ def serve(mode: str, coverage: Coverage) -> None:
         from tests.fuzzing.unlaunched import launch_nothing
 
         launch_nothing()
+    if mode == "ptx":
+        from tests.fuzzing.simulated import run_ptx
+
+        run_ptx()
     if mode in GPU_MODES:
         expect_matrix_units()
         expect_device_memory()

@@ -3,7 +3,8 @@
 Hardware gives the largest finite number for what is too large, and for infinities; torch gives an
 infinity (e5m2) or, before 2.13, NaN (e4m3fn, which has no infinities). Triton's own conversion of
 e5m2 to bf16 multiplies bits into place, so that infinities and NaN become large numbers (3.6,
-3.7.1).
+3.7.1). Its e4m3fn to bf16 goes by way of fp16, a slow instruction for each number, and ptxas (12.8)
+leaves that out where the bf16 becomes an integer.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def rounds_small_numbers(op: Operation | None, known: Mapping[Value, Operation])
 
 def passes_through_fp32(source: DType, target: DType) -> bool:
     """Whether Triton has no direct conversion, or a wrong one."""
-    if (source, target) == (F8E5M2, BF16):
+    # Of e4m3fn, ptxas makes integers from the fp16 that stands in between, as if it were bf16.
+    if source in NARROWING and target == BF16:
         return True
     # fp8 converts from and to wider small floats only.
     return any(

@@ -1,0 +1,128 @@
+"""Kernels that Triton compiles for sm_90, run by the PTX machine: results, races, places."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tilesmith
+import tilesmith.language as hl
+from examples.attention import attention_fwd
+from examples.matmul import matmul
+from examples.softmax import softmax
+from tests.fuzzing.execution import judge
+from tests.fuzzing.replay import read
+from tests.fuzzing.saved_programs import restored
+from tests.fuzzing.simulated import running_ptx
+from tilesmith import Config
+from tilesmith.backends.triton import backend
+from tilesmith.backends.triton.build import compile_artifact
+from tilesmith.numerics.compare import check_against
+
+FOUND = Path(__file__).parents[2] / "fuzzing" / "found_on_gpus.jsonl"
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def run(kernel: Any, args: tuple[Any, ...], config: Config | None = None) -> Any:
+    """A kernel's code for a GPU, on tensors of the CPU."""
+    bound = kernel.bind(args, target="cuda:90")
+    with running_ptx():
+        return bound.compile_config(config or bound.config_spec.default_config())(*args)
+
+
+@pytest.mark.parametrize("columns", [1, 63, 130])
+def test_softmax(columns: int) -> None:
+    x = torch.randn(5, columns)
+    check_against(run(softmax, (x,)), torch.softmax(x.double(), 1), reduction_length=columns)
+
+
+@pytest.mark.parametrize("size", [(16, 16, 16), (65, 40, 33), (128, 128, 96)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16], ids=str)
+def test_products(size: tuple[int, int, int], dtype: torch.dtype) -> None:
+    m, k, n = size
+    x, y = torch.randn(m, k).to(dtype), torch.randn(k, n).to(dtype)
+    found = run(matmul, (x, y)).double()
+    wanted = x.double() @ y.double()
+    # Half a step of the results, and of tf32 operands for each term.
+    step = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-10}[dtype]
+    bound = step * (x.double().abs() @ y.double().abs()) + 1e-6
+    assert bool(((found - wanted).abs() <= bound).all())
+
+
+@pytest.mark.parametrize("indexing", ["pointer", "tensor_descriptor"])
+def test_products_of_four_warps_at_once(indexing: str) -> None:
+    """Operands of ``wgmma`` by ``cp.async`` and by the copy engine, with partial tiles."""
+    x, y = torch.randn(136, 72).bfloat16(), torch.randn(72, 200).bfloat16()
+    config = Config(block_sizes=[64, 128, 64], num_warps=4, num_stages=3, indexing=indexing)
+    found = run(matmul, (x, y), config)
+    wanted = x.double() @ y.double()
+    assert float((found.double() - wanted).norm() / wanted.norm()) < 2.0**-9
+
+
+@pytest.mark.parametrize("lengths", [(70, 130, 64), (128, 129, 128), (3, 257, 128)])
+def test_attention_with_warp_roles(lengths: tuple[int, int, int]) -> None:
+    m, n, d = lengths
+    q, k, v = (torch.randn(2, size, d).bfloat16() for size in (m, n, n))
+    bound = attention_fwd.bind((q, k, v), target="cuda:90")
+    config = Config(block_sizes=[1, 128, 128], num_stages=2, num_warps=8, structure="warp_roles")
+    with running_ptx():
+        out, lse = bound.compile_config(config)(q, k, v)
+    scores = q.double() @ k.double().mT / math.sqrt(d)
+    wanted = torch.softmax(scores, -1) @ v.double()
+    assert float((out.double() - wanted).norm() / wanted.norm()) < 2.0**-8
+    assert torch.allclose(lse.double(), torch.logsumexp(scores, -1) / math.log(2.0), atol=1e-4)
+
+
+@tilesmith.kernel(static_shapes=True)
+def truncated(x: torch.Tensor, out: torch.Tensor, count: int) -> torch.Tensor:
+    for tile in hl.tile(x.size(0)):
+        wide = x[tile].to(torch.bfloat16)
+        if count < 1:
+            wide = wide + 1
+        out[tile] = wide.to(out.dtype)
+    return out
+
+
+@pytest.mark.parametrize("narrow", [E4M3, E5M2], ids=str)
+@pytest.mark.parametrize("to", [torch.int32, torch.int16, torch.uint8], ids=str)
+def test_no_fp16_stands_between_eight_bits_and_integers(
+    narrow: torch.dtype, to: torch.dtype
+) -> None:
+    """Triton makes bf16 of e4m3fn by way of fp16, which ptxas takes for the bf16 itself."""
+    x = torch.tensor([0.0, 1.0, 1.75, 3.5, 96.0, 224.0]).to(narrow)
+    out = torch.zeros(6, dtype=to)
+    bound = truncated.bind((x, out, 1), target="cuda:90")
+    config = bound.config_spec.default_config()
+    with running_ptx():
+        assert bound.compile_config(config)(x, out, 1).tolist() == [0, 1, 1, 3, 96, 224]
+    compiled = compile_artifact(bound.to_artifact(config))
+    assert "cvt.bf16.f16" not in compiled.assembly["ptx"]
+
+
+QUICK = (1, 7, 11, 19, 24)
+SLOW = [pytest.param(number, marks=pytest.mark.full) for number in (5, 6, 10, 16, 27)]
+
+
+@pytest.mark.parametrize("number", [*QUICK, *SLOW])
+def test_programs_that_were_wrong_on_gpus_are_right(number: int) -> None:
+    """Values that loops exchange, and loads of what other threads store to."""
+    data = read(f"{FOUND}:{number}")
+    with running_ptx():
+        verdict = judge(restored(data)[:2], data["index"], "ptx")
+    assert verdict.failure is None
+    assert verdict.cases
+
+
+@pytest.mark.parametrize("number", [6, 7])
+def test_without_barriers_threads_race(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What two of them were wrong by is seen where the rule is taken away that mended it."""
+    monkeypatch.setattr(backend, "order_lanes", lambda function, schedule: function)
+    data = read(f"{FOUND}:{number}")
+    with running_ptx():
+        verdict = judge(restored(data)[:1], data["index"], "ptx")
+    assert verdict.failure is not None
+    assert "a race" in verdict.failure.problem
