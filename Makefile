@@ -3,10 +3,10 @@
 # make test-full    the same with all tests, more random examples, and the mutants
 # make mutants      known mistakes in a copy of the compiler: does a test of `make test` notice?
 # make test-device  tests/device, on a machine with a GPU
-# make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu JOBS=2)
+# make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu|cuda|ptx JOBS=2)
 # make fuzz-score   how soon random programs notice forty known compiler bugs
 # make soak         mixed calls for an hour: flat memory, flat latency, no leaks (MINUTES=60 DEVICE=cpu OUT=file)
-# make sanitize     kernels of every structure beside borders, and under compute-sanitizer (DEVICE=cuda)
+# make sanitize     kernels of every structure beside borders, by tools or the PTX machine (DEVICE=cuda|ptx)
 # make faults       processes killed at every step, disks full, clocks jumping: the table of faults
 # make check        lint, types and layers only
 # make format       rewrite files the way `make check` wants them
@@ -95,7 +95,8 @@ MINUTES ?= 60
 soak: $(READY_DEV)
 	$(PYTHON) -m tools.soak --minutes $(MINUTES) --device $(DEVICE) $(if $(OUT),--out $(OUT))
 
-# On a GPU, in so many seconds; with DEVICE=cpu native code beside borders.
+# On a GPU, in so many seconds; with DEVICE=cpu native code beside borders, with DEVICE=ptx the code
+# for a GPU without one, and its races.
 SANITIZE_SECONDS ?= 190
 
 sanitize: $(READY_DEV)

@@ -7,7 +7,7 @@ that hangs or dies is reported with its program and replaced. At the end: how ma
 and configs were compared, and which pairs of features they had. A case is a kernel, a set of sizes
 and a config whose results were compared: where a kernel takes any sizes many cases share one
 compiled code, else each has its own. ``--device cuda --unlaunched`` compiles what a GPU would run,
-on a machine without one; ``--ptx`` also runs it, by the PTX machine (``tools/ptx_machine``).
+on a machine without one; ``--device ptx`` also runs it, by the PTX machine (``tools/ptx_machine``).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def add_program(job: Job, answer: Job, folder: Path) -> str:
 def make_jobs(options: argparse.Namespace) -> list[Job]:
     """What to check: each program on the device; without a GPU some by interpretation too."""
     mode = "host" if options.no_build else "build"
-    if options.device == "cuda":
-        mode = "unlaunched" if options.unlaunched else "ptx" if options.ptx else "cuda"
+    if options.device != "cpu":
+        mode = "unlaunched" if options.unlaunched else options.device
     numbers = range(options.first, options.first + options.count)
     shared = {"seed": options.seed, "shrink": not options.no_shrink, "candidates": CANDIDATES}
     if options.program_seconds is not None:
@@ -92,9 +92,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--first", type=int, default=0, help="number of the first program")
     add("--members", type=int, default=40, help="more shapes for each kernel that takes them")
-    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--device", choices=("cpu", "cuda", "ptx"), default="cpu")
     add("--unlaunched", action="store_true", help="compile for a GPU that is not there")
-    add("--ptx", action="store_true", help="run what is compiled for a GPU without one")
     add("--jobs", type=int, default=os.cpu_count(), help="processes")
     add("--timeout", type=float, default=240.0, help="seconds for a shape and config")
     add("--seconds", type=float, default=float("inf"), help="begin nothing after so many")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.fuzzing.simulated import running_ptx
 from tools.sanitize import __main__ as sanitize
 from tools.sanitize import summaries
 from tools.sanitize.__main__ import Child, border_table, problem_lines, results, run_all, tool_table
@@ -265,13 +266,16 @@ def test_subjects_have_names_of_their_own_and_every_structure():
         assert {item.structure for item in items(subject, bound, 2)} >= {*structures, OWN}
 
 
-def test_a_worker_on_the_cpu_finds_nothing_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("device", ["cpu", "ptx"])
+def test_a_worker_without_a_gpu_finds_nothing_wrong(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     out = tmp_path / "out.jsonl"
     few = [subject for subject in subjects() if subject.name.startswith(("softmax ", "add "))][:2]
     monkeypatch.setattr("tools.sanitize.worker.subjects", lambda: few)
     until = time.time() + 30
-    options = SimpleNamespace(device="cpu", plain=False, until=until, part=0, parts=1, out=out)
-    with out.open("a") as file:
+    options = SimpleNamespace(device=device, plain=False, until=until, part=0, parts=1, out=out)
+    with out.open("a") as file, running_ptx():
         Worker(options, file).run()  # type: ignore[arg-type]
     ended = [line for line in read_lines(out) if "ends" in line]
     assert ended

@@ -2,7 +2,8 @@
 
 Kernels of every structure at small, awkward sizes: beside borders that must not change and must not
 matter, then under memcheck, racecheck, initcheck and synccheck of compute-sanitizer where it is
-installed. Prints a table and exits with 1 if something was found.
+installed. ``--device ptx`` needs no GPU: the PTX machine runs what Triton compiles for one. Prints
+a table and exits with 1 if something was found.
 """
 
 from __future__ import annotations
@@ -191,8 +192,10 @@ def main() -> None:
     parser.add_argument("--borders", action="store_true", help="only these, no sanitizer")
     parser.add_argument("--json", type=Path, help="a file for everything that was found")
     options = parser.parse_args()
-    sanitizer = None if options.borders or options.device == "cpu" else find_sanitizer()
-    if sanitizer is None and not options.borders:
+    sanitizer = None if options.borders or options.device in ("cpu", "ptx") else find_sanitizer()
+    if options.device == "ptx":
+        print("The PTX machine runs what Triton compiles for sm_90: borders, and races of warps.")
+    elif sanitizer is None and not options.borders:
         print(f"{NAME} is not on this machine (or not for this device): only borders are checked.")
         print("They show writes outside of tensors, and reads that matter; no races, no barriers.")
     left = options.seconds - GRACE_S

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 import torch
 
 from tests.examples.case import copies
+from tests.fuzzing.simulated import run_ptx
 from tools.sanitize.borders import Yard, examine, fenced_args
 from tools.sanitize.subjects import OWN, Item, Subject, items, subjects
 
@@ -37,7 +38,8 @@ class Worker:
     """Runs one part of all subjects on a device."""
 
     def __init__(self, options: argparse.Namespace, out: TextIO) -> None:
-        self._device: str = options.device
+        self._is_ptx = options.device == "ptx"
+        self._device: str = "cpu" if self._is_ptx else options.device
         self._is_plain: bool = options.plain
         self._end = options.until
         self._part, self._parts = options.part, options.parts
@@ -90,7 +92,8 @@ class Worker:
     def _bind(self, subject: Subject) -> Any:
         """For arguments that lie in memory as those that it will run with."""
         args = subject.make(self._device)
-        return subject.kernel.bind(fenced_args(args, Yard(0), subject.pitch))
+        target = {"target": "cuda:90"} if self._is_ptx else {}
+        return subject.kernel.bind(fenced_args(args, Yard(0), subject.pitch), **target)
 
     def _examined(self, item: Item, bound: Any) -> dict[str, Any]:
         subject, begin = item.subject, time.monotonic()
@@ -148,6 +151,8 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="run only: a tool looks on")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    if options.device == "ptx":
+        run_ptx()
     with options.out.open("a") as out:
         Worker(options, out).run()
 
