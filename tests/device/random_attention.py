@@ -3,7 +3,8 @@
 ``python -m tests.device.random_attention --seconds 240 --workers 12`` on a Hopper GPU: so many
 processes side by side, each with a time limit, so that a kernel that hangs is seen and costs no
 more than that. Results are compared with fp64, and two calls with each other. At the end: counts,
-and the time of all processes together.
+and the time of all processes together. ``--device ptx`` needs no GPU: the PTX machine runs shorter
+queries and keys, and looks for races.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import inf
 from multiprocessing import get_context
@@ -25,11 +27,23 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from examples.attention import LOG2_E
+from tests.fuzzing.simulated import running_ptx
 from tilesmith import Config
 
 FORM = "warp_roles"
-MOST_SECONDS = 60.0
+MOST_SECONDS = {"cuda": 60.0, "ptx": 600.0}
 """For one process: compiling, running."""
+
+
+class Sizes(NamedTuple):
+    """Lengths of queries and of keys, and heads of keys."""
+
+    queries: tuple[int, ...] = (64, 100, 128, 129, 191, 256, 333, 577, 1024)
+    keys: tuple[int, ...] = (16, 65, 128, 250, 511, 1024)
+    heads: tuple[int, ...] = (1, 2, 3)
+
+
+SIZES = {"ptx": Sizes((64, 100, 129, 191), (16, 65, 128, 250), (1,))}
 GRACE_SECONDS = 15.0
 """After the time, for what runs then. It is ended after that, and is neither right nor wrong."""
 KINDS_OF_MASK = ("none", "causal", "window", "ahead")
@@ -171,16 +185,13 @@ class Draw:
         torch.manual_seed(self.seed)
         dtype = random.choice((torch.bfloat16, torch.bfloat16, torch.float16))
         dtype = FP8 if way.is_fp8 else dtype
-        heads, d = way.group * random.choice((1, 2, 3)), random.choice((16, 32, 64, 128, 256))
-        m = random.choice((64, 100, 128, 129, 191, 256, 333, 577, 1024))
+        sizes, device = SIZES.get(device, Sizes()), "cuda" if device == "cuda" else "cpu"
+        heads, d = way.group * random.choice(sizes.heads), random.choice((16, 32, 64, 128, 256))
+        m = random.choice(sizes.queries)
         # Copied tiles of 8 bits are whole.
         m = -(-m // 64) * 64 if way.is_fp8 else m
         # Lines of the mask end with the queries, and rows with no key at all have no result.
-        n = (
-            m
-            if way.mask != "none" or way.is_fp8
-            else random.choice((16, 65, 128, 250, 511, 1024, m))
-        )
+        n = m if way.mask != "none" or way.is_fp8 else random.choice((*sizes.keys, m))
         shapes = ((heads, m, d), (heads // way.group, n, d), (heads // way.group, n, d))
         q, k, v = (torch.randn(shape, device=device).to(dtype) for shape in shapes)
         if way.is_fp8:  # along the sum
@@ -199,9 +210,10 @@ class Draw:
             return f"refused {way}"
         config = spec.random_config(random) if self.seed % 4 else spec.default_config()
         config = config.updated(structure=FORM)
-        if device != "cuda":
+        if device == "cpu":
             return f"{config} {bound.to_triton_code(config, target='cuda:90').count('gl.')}"
-        self.check(bound, config, args, way)
+        with nullcontext() if device == "cuda" else running_ptx():
+            self.check(bound, config, args, way)
         return f"{config} {way}"
 
     def check(self, bound: Any, config: Config, args: tuple[torch.Tensor, ...], way: Way) -> None:
@@ -220,12 +232,12 @@ def report(line: str) -> None:
     sys.stdout.flush()
 
 
-def run_logged(seed: int, log: Path) -> None:
+def run_logged(seed: int, log: Path, device: str) -> None:
     """Run one seed in this process, which says everything to a file."""
     with log.open("w") as file:
         os.dup2(file.fileno(), sys.stdout.fileno())
         os.dup2(file.fileno(), sys.stderr.fileno())
-    report(Draw(seed).run())
+    report(Draw(seed).run(device))
 
 
 @dataclass
@@ -254,7 +266,7 @@ class Tally:
         )
 
 
-def run_side_by_side(seconds: float, workers: int, first: int, folder: Path) -> int:
+def run_side_by_side(seconds: float, workers: int, first: int, folder: Path, device: str) -> int:
     """Start a process for each seed until the time is over; how many went wrong.
 
     Processes are copies of this one, which has all imported and never touches the device.
@@ -264,14 +276,14 @@ def run_side_by_side(seconds: float, workers: int, first: int, folder: Path) -> 
     while running or time.monotonic() - begin < seconds:
         while len(running) < workers and time.monotonic() - begin < seconds:
             log = folder / str(seed)
-            started = get_context("fork").Process(target=run_logged, args=(seed, log))
+            started = get_context("fork").Process(target=run_logged, args=(seed, log, device))
             started.start()
             running[started] = seed, time.monotonic()
             seed += 1
         is_over = time.monotonic() - begin > seconds + GRACE_SECONDS
         for process, (number, since) in list(running.items()):
             is_alive, age = process.is_alive(), time.monotonic() - since
-            is_late = is_alive and age > MOST_SECONDS
+            is_late = is_alive and age > MOST_SECONDS[device]
             if is_alive and not is_late and not is_over:
                 continue
             process.kill()
@@ -297,13 +309,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--device", default="cuda", help="cpu: only make the code")
+    parser.add_argument("--device", default="cuda", help="or cpu: only make the code; or ptx")
     given = parser.parse_args()
     if given.one is not None:
         report(Draw(given.one).run(given.device))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            wrong = run_side_by_side(given.seconds, given.workers, given.first, Path(folder))
+            parts = (given.seconds, given.workers, given.first, Path(folder), given.device)
+            wrong = run_side_by_side(*parts)
         sys.exit(bool(wrong))
 
 
