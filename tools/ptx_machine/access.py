@@ -10,7 +10,15 @@ from tools.ptx_machine import arithmetic
 from tools.ptx_machine.kinds import KINDS, PAIRS, WORDS, Kind, Lanes, flushed, halves, joined
 from tools.ptx_machine.memory import Memory
 from tools.ptx_machine.ordinary import destination
-from tools.ptx_machine.state import CONSTANT_BASE, WORD_KINDS, State, Step, active, read_as
+from tools.ptx_machine.state import (
+    CONSTANT_BASE,
+    LOCAL_BASE,
+    WORD_KINDS,
+    State,
+    Step,
+    active,
+    read_as,
+)
 from tools.ptx_machine.text import Address, Instruction, Operand, PtxError, Register, Symbol, Vector
 
 SPACES = ("global", "shared", "local", "param", "const")
@@ -43,7 +51,7 @@ class Place:
         found = self.addresses(state, lanes)
         if self._space == "shared":
             return state.shared, state.shared_places(found, lanes, size)
-        if self._space == "local":
+        if found.size and LOCAL_BASE <= found[0] < CONSTANT_BASE:
             memory, starts = state.local_memory()
             return memory, found + starts[lanes]
         if found.size and found[0] >= CONSTANT_BASE:
@@ -69,7 +77,7 @@ def decode_load(instruction: Instruction) -> Step:
     def load(state: State, mask: Lanes | None) -> None:
         lanes = active(state, mask)
         memory, places = place.find(state, lanes, size * len(targets))
-        if memory is not state.constant and space != "local":
+        if memory not in (state.constant, state.local):
             state.extra["watch"].load(memory, places, lanes, size * len(targets))
         for number, slot in enumerate(targets):
             bits = memory.load(places + number * size, kind.bits)
@@ -107,7 +115,7 @@ def decode_store(instruction: Instruction) -> Step:
         memory, places = place.find(state, lanes, size * len(reads))
         for number, read in enumerate(reads):
             values = np.broadcast_to(read(state), (state.count,))[lanes]
-            if space != "local":
+            if memory is not state.local:
                 state.extra["watch"].store(memory, places + number * size, lanes, values)
             memory.store(places + number * size, values)
 

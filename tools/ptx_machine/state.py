@@ -54,7 +54,7 @@ class State:
         self.flat = np.repeat(np.array(self.programs, np.int64), threads)
         self.registers = [np.zeros(self.count, WORDS[bits]) for bits in self.kernel.widths]
         self._lay_out_shared()
-        self.local = OwnMemory(np.zeros(0, np.uint8), "local")
+        self.local: OwnMemory | None = None
         self.constant = self._constants()
 
     def _lay_out_shared(self) -> None:
@@ -80,16 +80,21 @@ class State:
                 content += bytes(-len(content) % array.alignment)
                 self.addresses[array.name] = CONSTANT_BASE + len(content)
                 content += array.content.ljust(array.size, b"\0")
+        own = LOCAL_BASE
+        for array in self.kernel.arrays.values():
+            if array.space == "local":
+                own = -(-own // array.alignment) * array.alignment
+                self.addresses[array.name] = own
+                own += array.size
+        self.local_bytes = -(-(own - LOCAL_BASE) // 16) * 16
         content += bytes(-len(content) % 16)
         return OwnMemory(np.frombuffer(content, np.uint8).copy(), "constant")
 
     def local_memory(self) -> tuple[OwnMemory, Lanes]:
         """Memory of each thread, and where that of each lane begins."""
-        sizes = [x.size for x in self.kernel.arrays.values() if x.space == "local"]
-        stride = -(-sum(sizes) // 16) * 16
-        if "local" not in self.extra:
-            self.extra["local"] = OwnMemory(np.zeros(stride * self.count, np.uint8), "local")
-        return self.extra["local"], np.arange(self.count) * stride
+        if self.local is None:
+            self.local = OwnMemory(np.zeros(self.local_bytes * self.count, np.uint8), "local")
+        return self.local, np.arange(self.count) * self.local_bytes - LOCAL_BASE
 
     def shared_places(self, addresses: Lanes, lanes: Lanes, size: int) -> Lanes:
         """Places in the memory of all programs for addresses of lanes."""
@@ -116,8 +121,8 @@ class State:
         self.registers[slot] = own
 
 
-CONSTANT_BASE = 1 << 60
-"""Addresses of a kernel's own arrays, where no tensor is."""
+CONSTANT_BASE, LOCAL_BASE = 1 << 60, 1 << 59
+"""Addresses of a kernel's own arrays and of each thread's, where no tensor is."""
 
 
 def parameter_address(number: int) -> int:

@@ -113,7 +113,7 @@ def _decode_product(instruction: Instruction) -> Step:
     to, left_kind, right_kind = kinds
     out, left, right, scale, *flags = instruction.operands
     assert isinstance(out, Vector)
-    signs = [int(flag.text) for flag in flags if isinstance(flag, Number)]
+    signs = [int(flag.text) for flag in flags if isinstance(flag, Number)] or [1, 1]
     is_loaded = isinstance(left, Register)
     turned = [bool(x) for x in signs[2:]]
     left_turned = turned[0] if is_loaded and turned else False
