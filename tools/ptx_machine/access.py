@@ -13,6 +13,7 @@ from tools.ptx_machine.ordinary import destination
 from tools.ptx_machine.state import (
     CONSTANT_BASE,
     LOCAL_BASE,
+    RANK_SHIFT,
     WORD_KINDS,
     State,
     Step,
@@ -57,6 +58,11 @@ class Place:
         if found.size and found[0] >= CONSTANT_BASE:
             return state.constant, found - CONSTANT_BASE
         return state.launch.memory, found
+
+    def find_for(self, state: State, lane: int, receiver: int, size: int) -> int:
+        """The place that a lane names, in the memory of another lane's program."""
+        found = self.addresses(state, np.array([lane]))
+        return int(state.shared_places(found, np.array([receiver]), size)[0])
 
 
 def _registers(operand: Operand) -> tuple[Operand, ...]:
@@ -194,6 +200,19 @@ def decode_address(instruction: Instruction) -> Step:
 
     def run(state: State, mask: Lanes | None) -> None:
         state.write(slot, np.asarray(read(state)), mask)
+
+    return run
+
+
+def decode_remote_address(instruction: Instruction) -> Step:
+    """``mapa``: the same place in the memory of another program of the cluster."""
+    target, local, rank = instruction.operands
+    slot, reads = destination(target), [read_as(x, KINDS["u32"]) for x in (local, rank)]
+
+    def run(state: State, mask: Lanes | None) -> None:
+        place, number = (np.asarray(read(state)).astype(np.int64) for read in reads)
+        found = (place & ((1 << RANK_SHIFT) - 1)) + ((number + 1) << RANK_SHIFT)
+        state.write(slot, np.asarray(found).astype(np.uint32), mask)
 
     return run
 

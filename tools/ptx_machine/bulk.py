@@ -61,8 +61,6 @@ def decode_bulk(instruction: Instruction) -> Step:
         return _decode_wait(allowed)
     if "tensor" not in parts:
         raise PtxError("bulk copies without a descriptor")
-    if any(part.startswith("multicast") for part in parts):
-        raise PtxError("copies to several programs")
     is_load = any(part.startswith("mbarrier") for part in parts)
     return _decode_load(instruction) if is_load else _decode_store(instruction)
 
@@ -107,18 +105,30 @@ def _decode_load(instruction: Instruction) -> Step:
     target, source, barrier = instruction.operands[:3]
     assert isinstance(source, Address)
     to, counted, box = Place(target, "shared"), Place(barrier, "shared"), _Box(source)
+    is_shared = any(part.startswith("multicast") for part in instruction.parts)
+    ranks = read_as(instruction.operands[3], KINDS["u16"]) if is_shared else None
 
     def load(state: State, mask: Lanes | None) -> None:
         for lane in active(state, mask).tolist():
-            where = np.array([lane])
             found, addresses, inside = box.find(state, lane)
-            start = int(to.addresses(state, where)[0])
-            places = _shared_places(state, start, lane, found)
-            barrier = int(counted.find(state, where, 8)[1][0])
-            copy = _loading(state, found, addresses, inside, places, (barrier, lane))
-            _later(state, barrier, copy, found.octets)
+            start = int(to.addresses(state, np.array([lane]))[0])
+            for receiver in _receivers(state, ranks, lane):
+                places = _shared_places(state, start, receiver, found)
+                barrier = int(counted.find_for(state, lane, receiver, 8))
+                copy = _loading(state, found, addresses, inside, places, (barrier, lane))
+                _later(state, barrier, copy, found.octets)
 
     return load
+
+
+def _receivers(state: State, ranks: Read | None, lane: int) -> list[int]:
+    """A lane of each program of the cluster that gets the box."""
+    if ranks is None:
+        return [lane]
+    bits = int(np.broadcast_to(ranks(state), (state.count,))[lane])
+    first = lane // state.launch.num_threads // state.launch.cluster * state.launch.cluster
+    chosen = [rank for rank in range(state.launch.cluster) if bits >> rank & 1]
+    return [(first + rank) * state.launch.num_threads for rank in chosen]
 
 
 def _loading(

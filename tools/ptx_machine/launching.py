@@ -57,13 +57,16 @@ class Launcher:
         if len(names) > len(contents):
             raise PtxError(f"{len(names)} parameters, {len(contents)} values")
         tensors = [value for value in values if isinstance(value, torch.Tensor)]
+        cluster = getattr(self._metadata, "num_ctas", 1)
+        x, y, z = (*grid, 1, 1)[:3]
         launch = Launch(
-            (*grid, 1, 1)[:3],  # type: ignore[arg-type]
+            (x * cluster, y, z),
             self._kernel.threads or 32 * self._metadata.num_warps,
             self._metadata.shared,
             dict(zip(names, contents)),
             Memory([_piece(tensor) for tensor in [*tensors, scratch]], "tensors'"),
             descriptions,
+            cluster,
         )
         run(self._program, launch, order=order, seed=seed, late=late, sees=sees)
 

@@ -19,6 +19,8 @@ MOST_LANES = 1 << 16
 MOST_TURNS = 400
 """Backward branches of a group while others could run, before they do."""
 MOST_STEPS = 30_000_000
+CLUSTER = -1
+"""Number of the barrier of a cluster."""
 
 
 @dataclass
@@ -44,6 +46,7 @@ DECODERS: dict[str, Callable[[Instruction], Step]] = {
     "atom": access.decode_atomic,
     "red": access.decode_atomic,
     "cvta": access.decode_address,
+    "mapa": access.decode_remote_address,
     "cp": copies.decode_copy,
     "createpolicy": access.decode_policy,
     "shfl": warps.decode_shuffle,
@@ -114,9 +117,11 @@ def run(
     count = int(np.prod(launch.grid))
     most = max(MOST_LANES // launch.num_threads, launch.cluster)
     most -= most % launch.cluster
-    numbers = list(range(count))
+    clusters = list(range(count // launch.cluster))
     if order == "apart":
-        Random(seed).shuffle(numbers)
+        Random(seed).shuffle(clusters)
+    ranks = range(launch.cluster)
+    numbers = [cluster * launch.cluster + rank for cluster in clusters for rank in ranks]
     waits = _waits_for_others(program.kernel)
     for first in range(0, count, count if waits else most):
         chosen = numbers[first : first + (count if waits else most)]
@@ -149,8 +154,10 @@ class _Run:
         """Lanes at a wait for a barrier in memory."""
         self._seen = -1
         """How many phases had ended when those were last looked at."""
+        # Warps of several programs of a cluster would have to know of each other.
+        sees = state.extra["sees"] and state.launch.cluster == 1
         state.extra["watch"] = make_watch(
-            len(state.programs), state.launch.num_threads, state.shared, sees=state.extra["sees"]
+            len(state.programs), state.launch.num_threads, state.shared, sees=sees
         )
 
     def _first_groups(self, order: str, random: Random) -> list[Group]:
@@ -339,9 +346,9 @@ class _Run:
         if "warp" in parts:
             warps.check_whole(chosen, "bar.warp.sync")
             return place + 1, chosen
-        if "cluster" in parts:
-            raise PtxError("barriers of clusters")
         mask = _full(state, chosen)
+        if "cluster" in parts:
+            return self._wait_for_cluster(place, mask, is_wait="wait" in parts)
         number, needed = self._barrier_operands(instruction)
         arrived = self._arrived.setdefault(number, np.zeros(len(state.programs), np.int64))
         watch = state.extra["watch"]
@@ -353,6 +360,19 @@ class _Run:
             self._resume[mask] = place + 1
         self._release(number, needed)
         return (place + 1, chosen) if "arrive" in parts else None
+
+    def _wait_for_cluster(self, place: int, mask: Lanes, *, is_wait: bool) -> Rest:
+        """Threads of all programs of a cluster meet; arriving without waiting means nothing yet."""
+        if not is_wait:
+            return place + 1, mask
+        state, cluster = self._state, self._state.launch.cluster
+        waiting = self._waiting.setdefault(CLUSTER, np.zeros(state.count, np.bool_))
+        waiting |= mask
+        self._resume[mask] = place + 1
+        threads = cluster * state.launch.num_threads
+        complete = waiting.reshape(-1, threads).all(1)
+        self._free(CLUSTER, waiting & np.repeat(complete, threads))
+        return None
 
     def _barrier_operands(self, instruction: Instruction) -> tuple[int, int]:
         values = [
@@ -372,6 +392,9 @@ class _Run:
         arrived[complete] = 0
         freed = self._waiting[number] & complete[state.slot]
         state.extra["watch"].meet(complete, number, freed)
+        self._free(number, freed)
+
+    def _free(self, number: int, freed: Lanes) -> None:
         self._waiting[number] &= ~freed
         for place in np.unique(self._resume[freed]):
             here = freed & (self._resume == place)

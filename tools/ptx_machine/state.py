@@ -32,6 +32,7 @@ class Launch:
     descriptions: dict[int, Any] = field(default_factory=dict[int, Any])
     """Tensors as the copy engine sees them, by the address of the parameter."""
     cluster: int = 1
+    """Programs that see each other's memory."""
 
 
 @dataclass
@@ -99,11 +100,22 @@ class State:
     def shared_places(self, addresses: Lanes, lanes: Lanes, size: int) -> Lanes:
         """Places in the memory of all programs for addresses of lanes."""
         wide = addresses.astype(np.int64)
+        named = wide >> RANK_SHIFT
+        if named.any():
+            return self._cluster_places(wide, named, lanes, size)
         outside = (wide < SHARED_BASE) | (wide + size > self.shared_end)
         if outside.any():
             text = f"{int(outside.sum())} lanes are outside of shared memory"
             raise PtxError(f"{text}, the first at byte {int(wide[outside][0]) - SHARED_BASE}")
         return wide + self.shared_start[lanes]
+
+    def _cluster_places(self, wide: Lanes, named: Lanes, lanes: Lanes, size: int) -> Lanes:
+        """For addresses of other programs of the same cluster, as ``mapa`` makes them."""
+        cluster = self.launch.cluster
+        own = self.slot[lanes]
+        other = np.where(named > 0, own // cluster * cluster + named - 1, own)
+        first = other * self.launch.num_threads
+        return self.shared_places(wide & ((1 << RANK_SHIFT) - 1), first, size)
 
     def write(self, slot: int, bits: Lanes, mask: Lanes | None) -> None:
         """Set a register of some lanes."""
@@ -123,6 +135,10 @@ class State:
 
 CONSTANT_BASE, LOCAL_BASE = 1 << 60, 1 << 59
 """Addresses of a kernel's own arrays and of each thread's, where no tensor is."""
+
+
+RANK_SHIFT = 24
+"""An address of another program's memory has its rank in the cluster, and one, above these bits."""
 
 
 def parameter_address(number: int) -> int:

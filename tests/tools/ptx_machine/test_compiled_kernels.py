@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import triton
 
 import tilesmith
 import tilesmith.language as hl
@@ -24,6 +25,7 @@ from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.numerics.compare import check_against
 
 FOUND = Path(__file__).parents[2] / "fuzzing" / "found_on_gpus.jsonl"
+TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
@@ -60,6 +62,18 @@ def test_products_of_four_warps_at_once(indexing: str) -> None:
     config = Config(block_sizes=[64, 128, 64], num_warps=4, num_stages=3, indexing=indexing)
     found = run(matmul, (x, y), config)
     wanted = x.double() @ y.double()
+    assert float((found.double() - wanted).norm() / wanted.norm()) < 2.0**-9
+
+
+@pytest.mark.skipif(TRITON < (3, 7), reason="this Triton makes no clusters of programs")
+def test_products_by_pairs_of_programs() -> None:
+    """Boxes that are copied to both programs of a cluster at once."""
+    x, y = torch.randn(520, 136).bfloat16(), torch.randn(136, 264).bfloat16()
+    bound = matmul.bind((x, y), target="cuda:90")
+    form = "clustered_roles"
+    config = bound.config_spec.forms()[form].default_config().updated(structure=form)
+    wanted = x.double() @ y.double()
+    found = run(matmul, (x, y), config)
     assert float((found.double() - wanted).norm() / wanted.norm()) < 2.0**-9
 
 
