@@ -33,6 +33,9 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
     "tilesmith/backends/triton/lane_order": (2, 82),
+    "tilesmith/backends/triton/loop_limits": (2, 54),
+    "tilesmith/backends/triton/view_order": (2, 50),
+    "tilesmith/backends/triton/short_integers": (2, 80),
     "tilesmith/backends/triton/moved_values": (2, 44),
     "tilesmith/backends/triton/multiply_adds": (5, 703),
     "tilesmith/backends/triton/merged_groups": (2, 159),
@@ -183,13 +186,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_444,
-    "files in src": 858,
+    "lines in src": 119_632,
+    "files in src": 864,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 160,
+    "modules with one importer": 161,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }
