@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilesmith.analysis.product_operands import has_loaded_bounds_inside
 from tilesmith.ir.operation import Region, Trait
 from tilesmith.ir.ops.control_flow import If, Loop, While
 from tilesmith.ir.ops.rearrangement import EXCHANGING
@@ -42,6 +43,15 @@ def can_flatten(bodies: Sequence[Region]) -> bool:
     loops = [op for body in bodies for op in walk(body) if isinstance(op, (Loop, While))]
     inside = (op for loop in loops for region in loop.regions() for op in walk(region))
     return not any(isinstance(op, EXCHANGING) for op in inside)
+
+
+def searches_flattened(outline: FunctionOutline, entry: RangeEntry) -> bool:
+    """In a flattened loop Triton also reads the bounds of inner loops for one turn too many.
+
+    That is past the end of a tensor.
+    """
+    has_loaded_bounds = has_loaded_bounds_inside(entry.loop, outline.definitions)
+    return not has_loaded_bounds and can_flatten([entry.loop.body])
 
 
 def limited(options: LoopOptions, bodies: Sequence[Region]) -> LoopOptions:

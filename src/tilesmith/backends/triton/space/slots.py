@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilesmith.analysis.product_operands import has_loaded_bounds_inside
-from tilesmith.backends.triton.loop_limits.options import can_flatten, searches_unrolled
+from tilesmith.backends.triton.loop_limits.options import searches_flattened, searches_unrolled
 from tilesmith.backends.triton.space.conditions import PID_TYPES, find_disallowed
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.schedule.config import is_persistent
@@ -89,15 +88,8 @@ def _range_key_slots(kernel: TargetedKernel) -> dict[str, list[Slot]]:
         "range_num_stages": _range_slots(kernel, STAGES, _can_pipeline),
         # Only accumulators of matrix products are ever double-buffered.
         "range_multi_buffers": _range_slots(kernel, MULTI_BUFFER, lambda _: has_dots),
-        # In a flattened loop Triton reads the bounds of inner loops for one turn too many, past the
-        # end of a tensor.
         "range_flattens": _range_slots(
-            kernel,
-            ON_REQUEST,
-            lambda entry: (
-                not has_loaded_bounds_inside(entry.loop, outline.definitions)
-                and can_flatten([entry.loop.body])
-            ),
+            kernel, ON_REQUEST, lambda entry: searches_flattened(outline, entry)
         ),
     }
     # Triton gives warps different roles from Blackwell on.
