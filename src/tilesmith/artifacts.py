@@ -139,6 +139,8 @@ class Artifact:
     """Which backend made it: that decides what builds it and what launches it."""
     least_sms: int = 0
     """Multiprocessors without which its programs could wait for each other for ever."""
+    bytes_of_threads: str = ""
+    """An expression over ``constexprs``: the largest tile with such a size, for each thread."""
     before: tuple[Artifact, ...] = ()
     """What is launched first, each time; its parameters are among these, by name."""
 

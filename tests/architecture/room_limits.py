@@ -32,7 +32,14 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
     "tilesmith/backends/triton/loop_ends": (2, 57),
+    "tilesmith/backends/triton/runtime_tiles": (2, 49),
+    "tilesmith/backends/triton/model/turned_tiles": (2, 21),
+    "tilesmith/jit/fallbacks": (2, 84),
+    "tilesmith/runtime/launchers/long_builds": (2, 48),
     "tilesmith/backends/triton/lane_order": (2, 82),
+    "tilesmith/backends/triton/loop_limits": (2, 64),
+    "tilesmith/backends/triton/view_order": (2, 50),
+    "tilesmith/backends/triton/short_integers": (2, 80),
     "tilesmith/backends/triton/moved_values": (2, 44),
     "tilesmith/backends/triton/multiply_adds": (5, 703),
     "tilesmith/backends/triton/merged_groups": (2, 159),
@@ -183,13 +190,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_444,
-    "files in src": 858,
+    "lines in src": 119_774,
+    "files in src": 872,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 160,
+    "modules with one importer": 165,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

@@ -20,11 +20,9 @@ from tests.fuzzing.tracked import Tracked
 from tests.fuzzing.variants import codes
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.exc import ReduceIdentityNotGiven, TritonError
+from tilesmith.exc import ReduceIdentityNotGiven
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import REFERENCE
-from tilesmith.lab.failures import classify
-from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"
@@ -141,13 +139,10 @@ class Runs:
 
         Where it is too large for other sizes, which have another one, calls may replace it.
         """
-        try:
-            return self.compiled(None)
-        except TritonError as error:
-            is_own = self.own_spec().default_config() == self.bound.config_spec.default_config()
-            if is_own or not needs_too_much(error):
-                raise
+        is_own = self.own_spec().default_config() == self.bound.config_spec.default_config()
+        if not is_own:  # it may be refused where it would take minutes to compile
             return self.problem(self.bound)
+        return self.compiled(None)
 
     def called(self, kernel: Any) -> str:
         """The problem of plain calls; the first finds the code, the next goes a shorter way."""
@@ -214,11 +209,6 @@ class Runs:
             raise UndecidedError
         with tempfile.TemporaryDirectory() as folder:
             return self.problem(import_text(source, folder).kernel)
-
-
-def needs_too_much(error: TritonError) -> bool:
-    """Whether a tile, or what programs share, is larger than Triton or a device allows."""
-    return classify(error, Verdict.RUN_ERROR)[0] is Verdict.OUT_OF_RESOURCES
 
 
 def random_forms(spec: Any, random: Random) -> list[Any]:

@@ -7,8 +7,7 @@ builds and runs candidates in other processes, never in this one.
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -19,8 +18,6 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
-from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
-from tilesmith.diagnostics.location import UNKNOWN
 from tilesmith.frontend.host_calls.once import trial_host
 from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
 from tilesmith.frontend.tracing.host_run import (
@@ -32,6 +29,7 @@ from tilesmith.frontend.tracing.host_run import (
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.compiled_kernel import CompiledKernel
+from tilesmith.jit.fallbacks.fallback import Fallback
 from tilesmith.jit.fixed_host.calls import FixedCalls, recognised_call
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader
@@ -241,10 +239,12 @@ class Executables:
             launcher = make(executable.config)
         else:
             log, fits = self._definition.warnings, variant.fits
-            fallback = Fallback(executable.config, lambda: filter(fits, others()), make, log)
-            launcher = fallback.advance()
             # Code that was built when its launcher was made leaves nothing to fall back from.
-            recover = fallback.replace if executable.runner.backend.builds_at_launch else None
+            is_late = executable.runner.backend.builds_at_launch
+            listed = lambda: filter(fits, others())  # noqa: E731
+            fallback = Fallback(executable.config, listed, make, log, is_late=is_late)
+            launcher = fallback.advance()
+            recover = fallback.replace if is_late else None
         executable.call = self._make_call(executable)
         if executable.num_launchers % MAX_LAUNCHERS == 0:
             executable.launch = lambda *values: self._launch_anew(executable, values)
@@ -269,68 +269,6 @@ class Executables:
         slots = {b.slot: sizes[b.name] for b in function.blocks if b.slot is not None}
         blocks = [slots.get(slot, 1) for slot in range(max(slots, default=-1) + 1)]
         return self._specialization.fitting(Config(block_sizes=blocks))
-
-
-class Fallback:
-    """A launcher for a config that nobody has asked for: if it does not build, the next is taken.
-
-    A compiler that fails has launched nothing, so the same values can be launched again. Failures
-    while code is made show at once, those of Triton at the first launch. A warning says what failed
-    and which config runs instead.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        find_others: Callable[[], Iterable[Config]],
-        make: Callable[[Config], Launcher],
-        log: WarningLog,
-    ) -> None:
-        self._left = _each_once(config, find_others)
-        self._make = make
-        self._log = log
-        self._config = config
-        self._lock = threading.Lock()
-        self._current: Launcher | None = None
-
-    def replace(self, failed: Launcher, problem: errors.TritonError) -> Launcher:
-        """The launcher to use after a failure; the same for all threads that saw it."""
-        with self._lock:
-            if self._current is None or failed is self._current:
-                return self.advance(problem)
-            return self._current
-
-    def advance(self, problem: errors.BaseError | None = None) -> Launcher:
-        """The launcher of the next config that can be made; ``problem``: why the last is no use."""
-        failed = self._config
-        for config in self._left:
-            self._config = config
-            try:
-                self._current = self._make(config)
-            except errors.BaseError as error:
-                problem = problem or error
-                continue
-            if problem is not None:
-                self._warn(failed, problem)
-            return self._current
-        if problem is None:
-            raise errors.InternalError(problem="no config to launch")
-        raise problem
-
-    def _warn(self, failed: Config, problem: errors.BaseError) -> None:
-        self._log.warn(
-            ConfigReplaced,
-            loc=UNKNOWN,
-            failed=failed,
-            problem=str(problem).splitlines()[0],
-            used=self._config,
-        )
-
-
-def _each_once(first: Config, find_others: Callable[[], Iterable[Config]]) -> Iterator[Config]:
-    """Others are looked for only when the first has failed."""
-    yield first
-    yield from (config for config in find_others() if config != first)
 
 
 def _arguments_of(host: tuple[str, str]) -> tuple[Any, ...]:

@@ -43,6 +43,7 @@ Given = Config | Mapping[str, Any]
 MAX_STEPS = 200
 """Of a Config on its way to one that fits."""
 MAX_CANDIDATES = 400
+MOST_WARPS = 16
 FALLBACKS = 4
 SAME_TILE = 2
 MODELLED = 20
@@ -229,9 +230,10 @@ class ConfigSpec(SpecLists):
         ranked = [item.config for item in rank_configs(self, FALLBACKS)]
         for first in ranked[:1]:  # most often memory is short
             fewer = range(first.get("num_stages", 1) - 1, 1, -1)
-            ranked[1:1] = [first.updated(num_stages=count) for count in fewer]
+            ranked[1:1] = [first.updated(num_stages=n) for n in fewer]
         small = {"block_sizes": [1] * len(self.entries.blocks)}
-        return tuple(dict.fromkeys([*ranked, self.base_config(), self.fit(small)]))
+        warps = {key: MOST_WARPS for key in self.scalars if key == "num_warps"} | small
+        return tuple(dict.fromkeys([*ranked, self.base_config(), *map(self.fit, (small, warps))]))
 
     def _expand(self, choices: Mapping[Dimension, Any]) -> Values:
         values = {key: [slot.default for slot in slots] for key, slots in self.lists.items()}

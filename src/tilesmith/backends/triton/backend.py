@@ -41,6 +41,7 @@ from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdev
 from tilesmith.backends.triton.quotients.rounded import rounds_visibly
 from tilesmith.backends.triton.role_clusters.module import MODULES, emit_roles
 from tilesmith.backends.triton.role_clusters.versions import installed_version
+from tilesmith.backends.triton.runtime_tiles.bytes import bytes_of_threads
 from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
 from tilesmith.backends.triton.short_powers.powers import shorten_powers
@@ -103,7 +104,8 @@ def emit(
             emitter.writer.line(launches.WAIT)
         program_ids.emit_body(emitter)
     artifact = _artifact(emitter.spelling, emitter.spelling.needs, _options(emitter))
-    return replace(artifact, source=_decorate(_source(artifact, emitter), artifact, schedule))
+    text = _decorate(_source(artifact, emitter), artifact, schedule)
+    return replace(artifact, source=text, bytes_of_threads=bytes_of_threads(emitter))
 
 
 def _artifact(names: spelling.Spelling, needs: spelling.Needs, options: dict[str, Any]) -> Artifact:

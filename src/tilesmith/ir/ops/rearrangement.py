@@ -89,3 +89,7 @@ class Sort(Operation):
         if not 0 <= self.axis < self.x.tile.rank:
             return f"axis {self.axis} of a tile of rank {self.x.tile.rank}"
         return None if self.x.type == self.result.type else "sort changes the type"
+
+
+EXCHANGING = (Sort,)
+"""Ops that exchange lanes in many steps, each of which shapes the tile anew."""

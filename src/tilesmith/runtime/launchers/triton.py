@@ -29,6 +29,7 @@ from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_
 from tilesmith.runtime.calls.reader import plan_reading
 from tilesmith.runtime.device import is_numbered
 from tilesmith.runtime.generated.launching import get_num_sm
+from tilesmith.runtime.launchers.long_builds.refusal import check_room, refuse_long
 from tilesmith.runtime.launchers.unloading.code import Launches, stream_finder, unload_dropped
 
 
@@ -257,18 +258,6 @@ def _descriptors(artifact: Artifact) -> list[Descriptors]:
     return [Descriptors(item, names, scope) for item in artifact.descriptions]
 
 
-def _check_room(artifact: Artifact, device: torch.device) -> None:
-    """Raise where programs would wait for others that find no place to run."""
-    if not artifact.least_sms or get_num_sm(device) >= artifact.least_sms:
-        return
-    raise errors.InvalidConfig(
-        problem=f"its programs wait for each other, and {device} has {get_num_sm(device)} "
-        "multiprocessors",
-        expected=f"{artifact.least_sms} multiprocessors or more",
-        fix="bind the kernel for this device, or leave structure out of the config",
-    )
-
-
 class TritonLauncher:
     """Launches one artifact; ``launch`` is a function of the captured values."""
 
@@ -280,7 +269,7 @@ class TritonLauncher:
         options: LaunchOptions,
         make_plain: Callable[[], Callable[..., None]] | None = None,
     ) -> None:
-        _check_room(artifact, options.device)
+        check_room(artifact, options.device, get_num_sm)
         self.artifact = artifact
         self._make_plain = make_plain and cache(make_plain)
         """Makes the same kernel's launcher with plain pointers and one launch axis."""
@@ -345,6 +334,7 @@ class TritonLauncher:
         arguments: tuple[Any, ...],
         constexprs: tuple[int, ...],
     ) -> None:
+        refuse_long(self.artifact, self.launch, constexprs, self.path)
         name, watch = self.artifact.kernel_name, Stopwatch()
         LAUNCH.info("%s: first launch on %s, programs %s", name, self._device, grid)
         described = [item.construct(*arguments) for item in self._descriptors]

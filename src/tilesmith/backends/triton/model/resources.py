@@ -18,6 +18,7 @@ from math import prod
 
 from tilesmith.backends.triton.model.computed_operands.pipeline import LoadPipeline
 from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch
+from tilesmith.backends.triton.model.turned_tiles.tiles import turned_tiles
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store
@@ -69,6 +70,7 @@ class _SharedMemoryModel:
         self._stores = tuple(
             (site.op, site.innermost) for site in outline.sites if isinstance(site.op, Store)
         )
+        self._turned = turned_tiles(outline) if target.kind == "cuda" else ()
 
     def estimate(self, launch: Launch) -> _SharedUse:
         loops: dict[Loop | None, _LoopUse] = {}
@@ -77,6 +79,7 @@ class _SharedMemoryModel:
             self._add_product(use, product, launch)
         self._add_streams(loops, launch)
         copies = [self._first_copy(product, launch) for product in self._pipeline.products]
+        copies += [_SharedUse(tile_bytes(launch, tile), (tile,)) for tile in self._turned]
         kept = [_SharedUse()]
         # Whether a tile is still being stored while the next program's operands arrive.
         keeps_copies = (launch.is_persistent and launch.num_stages > 1) or any(

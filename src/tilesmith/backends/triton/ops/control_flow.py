@@ -10,6 +10,7 @@ from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, call, literal
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.loop_ends.forms import is_forward, tile_range
+from tilesmith.backends.triton.loop_limits.options import limited
 from tilesmith.backends.triton.moved_values.variables import tell_apart
 from tilesmith.backends.triton.ops.elementwise import convert
 from tilesmith.backends.triton.tile_ends.ends import whole_axes
@@ -170,7 +171,7 @@ def _carried_name(emitter: Emitter, op: Operation, result: Value, before: Value)
 def _emit_loop(emitter: Emitter, op: Loop) -> None:
     """One ``for`` per axis; the carried values go through all of them."""
     carried = _ResultVariables.of_carried(emitter, op, op.init)
-    options = emitter.schedule.loops.get(op.slot, LoopOptions())
+    options = limited(emitter.schedule.loops.get(op.slot, LoopOptions()), [op.body])
     order = options.order if len(options.order) == op.rank else tuple(range(op.rank))
     _LoopEmission(emitter, op, options, carried).emit_axes(list(order), {})
     carried.finish()

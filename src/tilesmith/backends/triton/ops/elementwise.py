@@ -8,8 +8,7 @@ where Triton has no half form.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.analysis.scalar_arithmetic import convert as convert_constant
@@ -24,10 +23,17 @@ from tilesmith.backends.triton.emission.spelling import (
 )
 from tilesmith.backends.triton.narrow_floats.conversions import narrowing, passes_through_fp32
 from tilesmith.backends.triton.ops.verbatim import uses_libdevice
+from tilesmith.backends.triton.short_integers.forms import (
+    Form,
+    difference,
+    magnitude_of,
+    negative_of,
+    product,
+    total,
+)
+from tilesmith.backends.triton.view_order.forms import expanded, find_expansion
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
 from tilesmith.ir.ops.elementwise import INFIX, Cast, Elementwise
-
-Form = Callable[[Emitter, Sequence[Expr], DType], Expr]
 
 
 @dataclass(frozen=True)
@@ -100,10 +106,6 @@ def _identity(emitter: Emitter, args: Sequence[Expr], dtype: DType) -> Expr:
     return args[0]
 
 
-def _integer(simplified: Callable[[Expr, Expr], Expr]) -> Form:
-    return lambda emitter, args, dtype: simplified(args[0], args[1])
-
-
 def _extreme(name: str) -> Form:
     plain = _function(name, "propagate_nan=tl.PropagateNan.ALL")
 
@@ -169,8 +171,8 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     **{name: _libdevice(name) for name in _LIBDEVICE},
     **{name: _language(name) for name in _LANGUAGE},
     **{name: Template(_infix(symbol)) for name, symbol in INFIX.items()},
-    "neg": Template(_negated, integer=_prefix("-")),
-    "abs": Template(_function("tl.abs")),
+    "neg": Template(_negated, integer=negative_of(_prefix("-"))),
+    "abs": Template(_function("tl.abs"), integer=magnitude_of(_function("tl.abs"))),
     "floor": _language("floor", integer=_identity),
     "ceil": _language("ceil", integer=_identity),
     "round": _libdevice("nearbyint", integer=_identity),
@@ -185,9 +187,9 @@ SCALAR_TEMPLATES: dict[str, Template] = {
     "sigmoid": Template(_sigmoid(is_rounded=False), fast=_function("tl.sigmoid"), widens=True),
     "isnan": Template(_is_nan, integer=_never),
     "isinf": Template(_is_infinite, integer=_never),
-    "add": Template(_infix("+"), integer=_integer(operator.add), boolean=_infix("|")),
-    "mul": Template(_infix("*"), integer=_integer(operator.mul), boolean=_infix("&")),
-    "sub": Template(_infix("-"), integer=_integer(operator.sub)),
+    "add": Template(_infix("+"), integer=total, boolean=_infix("|")),
+    "mul": Template(_infix("*"), integer=product, boolean=_infix("&")),
+    "sub": Template(_infix("-"), integer=difference),
     "maximum": Template(
         _extreme("tl.maximum"), integer=_function("tl.maximum"), boolean=_infix("|")
     ),
@@ -234,21 +236,27 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
 
 
 def _emit_cast(emitter: Emitter, op: Cast) -> None:
-    expr = emitter.expr(op.x)
+    expansion = find_expansion(emitter, op)
+    if expansion is None:
+        emitter.define(op.result, _cast(emitter, op, emitter.expr(op.x)))
+        return
+    found = _cast(emitter, op, emitter.expr(expansion.x))
+    name = emitter.named(emitter.name_hint(op.result), found)
+    emitter.alias(op.result, expanded(name, expansion.axes, op.x.tile.rank))
+
+
+def _cast(emitter: Emitter, op: Cast, expr: Expr) -> Expr:
+    """An operand's expression, or one with fewer axes, in the type of the result."""
     source, target = op.x.tile.dtype, op.dtype
     if op.bitcast and source != target:
         # A number has no method, and no type of its own.
         shaped = emitter.spelling.filled if expr.is_untyped else emitter.spelling.conform
-        expr = shaped(expr, op.x.tile)
-        emitter.define(op.result, expr.method("to", triton_dtype(target), "bitcast=True"))
-        return
+        return shaped(expr, op.x.tile).method("to", triton_dtype(target), "bitcast=True")
     function = narrowing(op.x, target, emitter.uses.defining)
     if function is None or expr.constant is not None:
-        emitter.define(op.result, convert(expr, source, target))
-    else:
-        wide = convert(expr, source, F32) if passes_through_fp32(source, target) else expr
-        name = emitter.spelling.helper(function)
-        emitter.define(op.result, call(name, wide, shape=expr.shape))
+        return convert(expr, source, target)
+    wide = convert(expr, source, F32) if passes_through_fp32(source, target) else expr
+    return call(emitter.spelling.helper(function), wide, shape=expr.shape)
 
 
 def convert(expr: Expr, source: DType, target: DType) -> Expr:

@@ -19,6 +19,7 @@ from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
 from tilesmith.backends.triton.loop_ends.forms import tile_range
+from tilesmith.backends.triton.loop_limits.options import limited
 from tilesmith.backends.triton.ops.accesses import offset
 from tilesmith.backends.triton.savings.idle import longest_first
 from tilesmith.dtypes import I32
@@ -170,7 +171,8 @@ def _emit_persistent(emitter: Emitter, tiles: Sequence[_Tiles], pid: Expr) -> No
     else:
         bounds = _emit_chunk(emitter, pid, total, programs)
     variable = Expr(emitter.spelling.names.fresh("tile_id"))
-    header = tile_range(bounds, emitter.schedule.persistent_loop, is_forward=False)
+    options = limited(emitter.schedule.persistent_loop, [item.op.body for item in tiles])
+    header = tile_range(bounds, options, is_forward=False)
     with emitter.writer.block(f"for {variable} in {header.text}", header.arguments):
         _emit_ranges(emitter, tiles, emitter.renumber(variable, total, programs), ends)
 

@@ -8,6 +8,7 @@ from math import prod
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.view_order.forms import expanded, unmerged
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort
@@ -265,13 +266,6 @@ def _emit_expand_dims(emitter: Emitter, op: ExpandDims) -> None:
     emitter.define(op.result, expanded(x, op.axes, op.result.tile.rank) if x.shape else x)
 
 
-def expanded(x: Expr, axes: tuple[int, ...], rank: int) -> Expr:
-    """``x`` with new axes of size 1 at these positions."""
-    old = iter(x.shape)
-    shape = tuple(ONE if axis in axes else next(old) for axis in range(rank))
-    return x.subscript(axes, shape)
-
-
 def _emit_permute(emitter: Emitter, op: Permute) -> None:
     x = emitter.expr(op.x)
     if not x.shape or op.order == tuple(range(len(op.order))):
@@ -279,7 +273,8 @@ def _emit_permute(emitter: Emitter, op: Permute) -> None:
         return
     shape = tuple(x.shape[axis] for axis in op.order)
     if op.order == (1, 0):
-        emitter.define(op.result, call("tl.trans", x, shape=shape))
+        turned = call("tl.trans", unmerged(emitter, op, x), shape=shape)
+        emitter.define(op.result, turned)
     else:
         emitter.define(op.result, call("tl.permute", x, list(op.order), shape=shape))
 

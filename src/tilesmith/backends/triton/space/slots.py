@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilesmith.analysis.product_operands import has_loaded_bounds_inside
+from tilesmith.backends.triton.loop_limits.options import searches_flattened, searches_unrolled
 from tilesmith.backends.triton.space.conditions import PID_TYPES, find_disallowed
 from tilesmith.ir.ops.memory import Load, Store
-from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
-from tilesmith.ir.traversal import walk
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.outline import FunctionOutline, counted_loops
+from tilesmith.schedule.facts.outline import counted_loops
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.space.fragments import (
     BooleanFragment,
@@ -30,7 +28,6 @@ EVICTION = ("", "first", "last")
 LOAD_CACHE = ("", ".cg")
 STORE_CACHE = ("", ".cs", ".wt")
 TRISTATE = (None, False, True)
-_SUMS = (Reduce, Scan, ReduceWith, ScanWith)
 
 
 def _fact_of(kernel: TargetedKernel, kind: str, slot: int) -> AccessFact:
@@ -78,13 +75,6 @@ def _can_pipeline(entry: RangeEntry) -> bool:
     return entry.is_persistent_loop or not getattr(entry.loop, "is_ordered", False)
 
 
-def _can_unroll(outline: FunctionOutline, entry: RangeEntry) -> bool:
-    """Unrolling the program loop copies all loops inside; Triton fails on some unrolled sums."""
-    if entry.is_persistent_loop:
-        return not outline.loops
-    return not any(isinstance(op, _SUMS) for op in walk(entry.loop.body))
-
-
 def _range_key_slots(kernel: TargetedKernel) -> dict[str, list[Slot]]:
     outline, has_dots = kernel.outline, bool(kernel.facts.matmuls)
     # Warps that only load serve warps that multiply. They were never tried with barriers of a group
@@ -92,18 +82,14 @@ def _range_key_slots(kernel: TargetedKernel) -> dict[str, list[Slot]]:
     may_specialize = kernel.allow_warp_specialize and has_dots and not outline.group_barriers
     slots = {
         "range_unroll_factors": _range_slots(
-            kernel, UNROLL, lambda entry: _can_unroll(outline, entry)
+            kernel, UNROLL, lambda entry: searches_unrolled(outline, entry)
         ),
         "range_warp_specializes": _range_slots(kernel, ON_REQUEST, lambda _: may_specialize),
         "range_num_stages": _range_slots(kernel, STAGES, _can_pipeline),
         # Only accumulators of matrix products are ever double-buffered.
         "range_multi_buffers": _range_slots(kernel, MULTI_BUFFER, lambda _: has_dots),
-        # In a flattened loop Triton reads the bounds of inner loops for one turn too many, past the
-        # end of a tensor.
         "range_flattens": _range_slots(
-            kernel,
-            ON_REQUEST,
-            lambda entry: not has_loaded_bounds_inside(entry.loop, outline.definitions),
+            kernel, ON_REQUEST, lambda entry: searches_flattened(outline, entry)
         ),
     }
     # Triton gives warps different roles from Blackwell on.

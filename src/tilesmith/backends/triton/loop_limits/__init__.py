@@ -1,0 +1,1 @@
+"""Options of a loop that Triton cannot do with what stands in it."""

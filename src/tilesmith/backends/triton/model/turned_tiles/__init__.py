@@ -1,0 +1,1 @@
+"""Tiles that change the order of their axes."""

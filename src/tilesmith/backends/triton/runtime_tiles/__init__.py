@@ -1,0 +1,1 @@
+"""Tiles along sizes that are known at a launch only."""

@@ -1,0 +1,1 @@
+"""Integers of 16 bits whose result may not fit them."""

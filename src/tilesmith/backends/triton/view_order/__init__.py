@@ -1,0 +1,1 @@
+"""Tiles that get other axes, where Triton goes wrong about them."""

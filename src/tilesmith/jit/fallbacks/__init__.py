@@ -1,0 +1,1 @@
+"""What runs where a config that nobody asked for does not build."""

@@ -1,0 +1,1 @@
+"""Launches whose code would take minutes to compile."""
