@@ -12,7 +12,7 @@ from tools.ptx_machine import access, arrivals, bulk, copies, ordinary, warpgrou
 from tools.ptx_machine.kinds import KINDS, Lanes
 from tools.ptx_machine.state import WARP, Launch, Read, State, Step, read_as
 from tools.ptx_machine.text import Instruction, Kernel, PtxError
-from tools.ptx_machine.watch import make_watch
+from tools.ptx_machine.watch import Blind, make_watch
 
 MOST_LANES = 1 << 16
 """So many run together unless programs wait for each other."""
@@ -82,16 +82,37 @@ def decode(instruction: Instruction) -> Step | arrivals.Wait | None:
     return ordinary.decode_compute(instruction)
 
 
-class Program:
-    """A kernel with a step for each instruction; decoded once for all launches."""
+def _unwatched(step: Step) -> Step:
+    """The same, while nobody looks on."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def run_unseen(state: State, mask: Lanes | None) -> None:
+        watch, state.extra["watch"] = state.extra["watch"], Blind()
+        try:
+            step(state, mask)
+        finally:
+            state.extra["watch"] = watch
+
+    return run_unseen
+
+
+class Program:
+    """A kernel with a step for each instruction; decoded once for all launches.
+
+    ``harmless`` are source lines whose loads may race: what they load is not used where another
+    warp may have stored.
+    """
+
+    def __init__(self, kernel: Kernel, harmless: frozenset[str] = frozenset()) -> None:
         self.kernel = kernel
         self.steps: list[Step | arrivals.Wait | None] = []
         self.guards: list[Read | None] = []
         for instruction in kernel.instructions:
             try:
-                self.steps.append(decode(instruction))
+                step = decode(instruction)
+                is_harmless = instruction.line in harmless and instruction.parts[0] == "ld"
+                if is_harmless and step is not None and not isinstance(step, arrivals.Wait):
+                    step = _unwatched(step)
+                self.steps.append(step)
             except PtxError as error:
                 raise PtxError(
                     f"line {instruction.number}, {instruction.opcode}: {error}"

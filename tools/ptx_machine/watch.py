@@ -20,13 +20,35 @@ from tools.ptx_machine.text import PtxError
 NOBODY = -1
 
 
+STORED, LOADED, ALIKE = 0, (1, 2), (3, 4)
+"""Rows of a shadow: who changed a byte last, and the last two warps each that loaded it and that
+stored the same again."""
+
+
 class Shadow:
-    """Who used each byte last: one that stored, and two different ones that loaded."""
+    """Who used each byte of some memory last."""
 
     def __init__(self, size: int) -> None:
-        self.users = np.full((3, size), NOBODY, np.int16)
-        self.counts = np.zeros((3, size), np.int32)
-        self.programs = np.zeros((3, size), np.int32)
+        self.users = np.full((5, size), NOBODY, np.int16)
+        self.counts = np.zeros((5, size), np.int32)
+        self.programs = np.zeros((5, size), np.int32)
+
+    def set(self, row: int, octets: Lanes, programs: Lanes, warps: Lanes, counts: Lanes) -> None:
+        """Note who uses bytes."""
+        self.users[row, octets] = warps
+        self.counts[row, octets] = counts
+        self.programs[row, octets] = programs
+
+    def add(
+        self, rows: tuple[int, int], octets: Lanes, programs: Lanes, warps: Lanes, counts: Lanes
+    ) -> None:
+        """The older of two gives way, but for one's own earlier use."""
+        first, second = rows
+        is_own = (self.users[first, octets] == warps) & (self.programs[first, octets] == programs)
+        moved = octets[~is_own]
+        for field in (self.users, self.counts, self.programs):
+            field[second, moved] = field[first, moved]
+        self.set(first, octets, programs, warps, counts)
 
 
 class Watch:
@@ -64,16 +86,17 @@ class Watch:
         shadow = self._shadow(memory)
         octets = _octets(memory.compact(places), size)
         programs, warps = np.repeat(programs, size), np.repeat(warps, size)
-        self._check(shadow, octets, programs, warps, (0,), "loads what another warp stored")
+        early = self._early(shadow, STORED, octets, programs, warps)
+        if early.any():
+            # Another one may have stored the same, of whom more is known.
+            for row in ALIKE:
+                is_there = shadow.users[row, octets] != NOBODY
+                is_there &= shadow.programs[row, octets] == programs
+                early &= ~(is_there & ~self._early(shadow, row, octets, programs, warps))
+            users = shadow.users[STORED, octets]
+            _raise_early(early, warps, users, "loads what another warp stored")
         counts = self.known[programs, warps, warps]
-        # The older of two readers gives way, but for one's own earlier reading.
-        is_own = (shadow.users[1, octets] == warps) & (shadow.programs[1, octets] == programs)
-        moved = octets[~is_own]
-        for field in (shadow.users, shadow.counts, shadow.programs):
-            field[2, moved] = field[1, moved]
-        shadow.users[1, octets] = warps
-        shadow.counts[1, octets] = counts
-        shadow.programs[1, octets] = programs
+        shadow.add(LOADED, octets, programs, warps, counts)
 
     def store(self, memory: Memory, places: Lanes, lanes: Lanes, values: Lanes) -> None:
         """Lanes store words."""
@@ -85,41 +108,31 @@ class Watch:
     ) -> None:
         size = values.dtype.itemsize
         changes = memory.words(8 * size)[memory.word_indices(places, 8 * size)] != values
-        places, values = places[changes], values[changes]
-        programs, warps = programs[changes], warps[changes]
-        if not len(places):
-            return
-        _check_together(places, programs, warps, values)
-        shadow = self._shadow(memory)
-        octets = _octets(memory.compact(places), size)
+        _check_together(places[changes], programs[changes], warps[changes], values[changes])
+        shadow, octets = self._shadow(memory), _octets(memory.compact(places), size)
         programs, warps = np.repeat(programs, size), np.repeat(warps, size)
-        rows, what = (0, 1, 2), "stores to what another warp stored or loaded"
-        self._check(shadow, octets, programs, warps, rows, what)
-        shadow.users[0, octets] = warps
-        shadow.counts[0, octets] = self.known[programs, warps, warps]
-        shadow.programs[0, octets] = programs
-
-    def _check(
-        self,
-        shadow: Shadow,
-        octets: Lanes,
-        programs: Lanes,
-        warps: Lanes,
-        rows: tuple[int, ...],
-        what: str,
-    ) -> None:
-        for row in rows:
+        counts, changes = self.known[programs, warps, warps], np.repeat(changes, size)
+        same = [values[~changes] for values in (octets, programs, warps, counts)]
+        shadow.add(ALIKE, *same)
+        octets, programs, warps, counts = (x[changes] for x in (octets, programs, warps, counts))
+        for row in (STORED, *LOADED):
+            early = self._early(shadow, row, octets, programs, warps)
             users = shadow.users[row, octets]
-            others = (users != NOBODY) & (users != warps)
-            others &= shadow.programs[row, octets] == programs
-            if not others.any():
-                continue
-            known = self.known[programs[others], warps[others], users[others]]
-            early = known < shadow.counts[row, octets][others]
-            if early.any():
-                first = int(np.flatnonzero(early)[0])
-                pair = f"warp {warps[others][first]}, warp {users[others][first]}"
-                raise PtxError(f"a race: {what} ({pair}, {int(early.sum())} bytes)")
+            _raise_early(early, warps, users, "stores to what another warp stored or loaded")
+        shadow.set(STORED, octets, programs, warps, counts)
+        for row in ALIKE:
+            shadow.users[row, octets] = NOBODY
+
+    def _early(
+        self, shadow: Shadow, row: int, octets: Lanes, programs: Lanes, warps: Lanes
+    ) -> Lanes:
+        """Where nothing orders warps behind the use of bytes by another one of the program."""
+        users = shadow.users[row, octets]
+        early = (users != NOBODY) & (users != warps) & (shadow.programs[row, octets] == programs)
+        some = np.flatnonzero(early)
+        known = self.known[programs[some], warps[some], users[some]]
+        early[some] = known < shadow.counts[row, octets[some]]
+        return early
 
     def arrive(self, programs_and_warps: Lanes, number: int) -> None:
         """Warps come to a barrier of the program."""
@@ -127,6 +140,7 @@ class Watch:
             key = (program, number)
             own = self.known[program, warp]
             self._met[key] = np.maximum(self._met[key], own) if key in self._met else own.copy()
+            own[warp] += 1
 
     def meet(self, programs: Lanes, number: int, freed: Lanes) -> None:
         """Those that wait at it go on."""
@@ -178,6 +192,13 @@ class Watch:
         self._store(memory, places, np.full(count, program), np.full(count, engine), values)
         before = self._counted.get(barrier)
         self._counted[barrier] = known.copy() if before is None else np.maximum(before, known)
+
+
+def _raise_early(early: Lanes, warps: Lanes, users: Lanes, what: str) -> None:
+    if early.any():
+        first = int(np.flatnonzero(early)[0])
+        pair = f"warp {warps[first]}, warp {users[first]}"
+        raise PtxError(f"a race: {what} ({pair}, {int(early.sum())} bytes)")
 
 
 def _octets(places: Lanes, size: int) -> Lanes:
