@@ -106,6 +106,7 @@ NEW_ROOMS = (
     "tilesmith/bench/contents",
     "tilesmith/bench/large_inputs",
     "tilesmith/numerics/parts",
+    "tilesmith/numerics/rounded_products",
     "tilesmith/passes/rejoined_indices",
     "tilesmith/backends/triton/kept_lanes",
     "tilesmith/backends/triton/joined_walks",

@@ -147,6 +147,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/numerics": (18, 4_150),
     "tilesmith/numerics/doctor/hypotheses": (2, 294),
     "tilesmith/numerics/parts": (2, 124),
+    "tilesmith/numerics/rounded_products": (2, 51),
     "tilesmith/operators": (6, 1_252),
     "tilesmith/operators/batching": (3, 388),
     "tilesmith/operators/inside": (3, 113),
@@ -183,8 +184,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_444,
-    "files in src": 858,
+    "lines in src": 119_496,
+    "files in src": 860,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
