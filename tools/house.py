@@ -44,6 +44,7 @@ NEW_ROOMS = (
     "tilesmith/schedule/by_pointers",
     "tilesmith/passes/merged_groups",
     "tilesmith/backends/triton/warp_roles/asides",
+    "tilesmith/backends/triton/narrow_constants",
     "tilesmith/backends/triton/narrow_floats",
     "tilesmith/backends/triton/early_starts",
     "tilesmith/backends/triton/heuristics/column_parts",
