@@ -37,8 +37,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/multiply_adds": (5, 703),
     "tilesmith/backends/triton/merged_groups": (2, 159),
     "tilesmith/backends/triton/short_powers": (3, 167),
-    "tilesmith/backends/triton/narrow_constants": (2, 51),
     "tilesmith/backends/triton/narrow_floats": (4, 222),
+    "tilesmith/backends/triton/special_values": (2, 73),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
     "tilesmith/backends/triton/heuristics/overlap": (4, 166),
@@ -185,7 +185,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_547,
+    "lines in src": 119_571,
     "files in src": 862,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

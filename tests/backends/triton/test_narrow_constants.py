@@ -12,8 +12,8 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.backends.triton.narrow_constants.numbers import constant, neutral
 from tilesmith.backends.triton.narrow_floats import conversions
+from tilesmith.backends.triton.special_values.values import constant, neutral
 from tilesmith.dtypes import F8E4M3, F8E5M2, F16, F32
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2

@@ -11,8 +11,8 @@ from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, 
 from tilesmith.backends.triton.emission.uses import is_expression
 from tilesmith.backends.triton.loop_ends.forms import is_forward, tile_range
 from tilesmith.backends.triton.moved_values.variables import tell_apart
-from tilesmith.backends.triton.narrow_constants.numbers import constant, neutral
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.special_values.values import constant, neutral
 from tilesmith.backends.triton.tile_ends.ends import whole_axes
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64

@@ -11,8 +11,8 @@ from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
 from tilesmith.backends.triton.loop_ends.forms import is_alone
-from tilesmith.backends.triton.narrow_constants.numbers import narrowed
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.special_values.values import narrowed
 from tilesmith.backends.triton.turned_products import turning
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region

@@ -1,8 +1,11 @@
-"""Constants as Triton code: of eight bits those numbers that torch makes of them.
+"""Infinities and NaN that Triton would make numbers of, or lose.
 
 Triton sees a constant as fp32 and converts it where it is used, which gives the largest finite
 number of a type for what is too large for it and for infinities. Torch gives an infinity (e5m2), or
 NaN (e4m3fn before 2.13). An infinity of e5m2 is spelled by its bits.
+
+Atomic maxima and minima compare bits as integers: a NaN is then beyond the infinity of its own
+sign, and no minimum if it has none.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import Expr, Number, call, literal
 from tilesmith.backends.triton.narrow_floats import conversions
 from tilesmith.dtypes import F8E4M3, F8E5M2, F32, DType
+from tilesmith.ir.ops.memory import Atomic
 
 Converter = Callable[[Expr, DType, DType], Expr]
 LARGEST_E4M3 = 448.0
+_EXTREMES = ("max", "min")
 
 
 def constant(value: Number, dtype: DType) -> Expr:
@@ -48,3 +53,20 @@ def narrowed(
         return convert(expr, source, target)
     name = emitter.spelling.helper(conversions.NARROWING[target])
     return call(name, expr, shape=expr.shape)
+
+
+def update_of(emitter: Emitter, op: Atomic) -> Expr:
+    """The value of an atomic, with its type; NaN among maxima and minima stays, as in torch.
+
+    It gets the sign with which it wins, and all bits set: no number is beyond it then. An element
+    that is NaN of the other sign before its first update counts as the infinity of that sign.
+    """
+    dtype = op.value.tile.dtype
+    value = emitter.spelling.typed(emitter.expr(op.value), dtype)
+    if op.kind not in _EXTREMES or not dtype.is_float:
+        return value
+    value = emitter.named("update", value)
+    bits = (1 << (dtype.bits - 1)) - 1 if op.kind == "max" else -1
+    winning = call("tl.full", "[]", bits, f"tl.int{dtype.bits}")
+    winning = winning.method("to", f"tl.float{dtype.bits}", "bitcast=True")
+    return call("tl.where", value.infix("==", value), value, winning, shape=value.shape)
