@@ -44,13 +44,15 @@ def grpo_loss_fwd(
     batch, length = ids.size()
     _, positions, vocab = logits.size()
     wide = torch.promote_types(logits.dtype, torch.float32)
+    lowest = torch.finfo(wide).min
     loss = torch.empty([batch, length], dtype=wide, device=logits.device)
     lse = torch.empty_like(loss)
     kl = torch.zeros_like(loss)
     is_clipped = torch.empty([batch, length], dtype=torch.bool, device=logits.device)
     flat = logits.reshape(-1)
     for tile_b, tile_t in hl.tile([batch, length]):
-        peak = hl.full([tile_b, tile_t], float("-inf"), dtype=wide)
+        # Not -inf: the first logits of a row may all be that, and have powers of 0 then.
+        peak = hl.full([tile_b, tile_t], lowest, dtype=wide)
         total = hl.zeros([tile_b, tile_t], dtype=wide)
         for tile_v in hl.tile(vocab):
             chunk = logits[tile_b, tile_t, tile_v].to(wide) / temperature

@@ -43,7 +43,9 @@ def softmax_two_pass(x: torch.Tensor) -> torch.Tensor:
     block_m = hl.register_block_size(m)
     block_n = hl.register_block_size(n)
     for tile_m in hl.tile(m, block_size=block_m):
-        peak = hl.full([tile_m], float("-inf"), dtype=torch.float32)
+        # Not -inf: a row that begins with nothing else must have powers of 0, not of a difference
+        # of infinities.
+        peak = hl.full([tile_m], torch.finfo(torch.float32).min, dtype=torch.float32)
         total = hl.zeros([tile_m], dtype=torch.float32)
         for tile_n in hl.tile(n, block_size=block_n):
             values = x[tile_m, tile_n].to(torch.float32)

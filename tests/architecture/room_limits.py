@@ -45,6 +45,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/merged_groups": (2, 159),
     "tilesmith/backends/triton/short_powers": (3, 167),
     "tilesmith/backends/triton/narrow_floats": (4, 222),
+    "tilesmith/backends/triton/special_values": (2, 73),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
     "tilesmith/backends/triton/heuristics/overlap": (4, 166),
@@ -154,6 +155,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/numerics": (18, 4_150),
     "tilesmith/numerics/doctor/hypotheses": (2, 294),
     "tilesmith/numerics/parts": (2, 124),
+    "tilesmith/numerics/rounded_products": (2, 51),
     "tilesmith/operators": (6, 1_252),
     "tilesmith/operators/batching": (3, 388),
     "tilesmith/operators/inside": (3, 113),
@@ -190,8 +192,8 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_774,
-    "files in src": 872,
+    "lines in src": 119_900,
+    "files in src": 876,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,

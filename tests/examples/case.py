@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 import tilesmith as helion
-from tilesmith.numerics.compare import ErrorReport, check_against
+from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_by
 from tilesmith.numerics.inputs import random_tensor
+from tilesmith.numerics.tolerance import derive_budget
 
 Size = tuple[int, ...]
 Args = tuple[Any, ...]
@@ -36,6 +37,8 @@ class Case:
         reduction_length: terms of the longest sum behind one output element.
         roundings: per output, how many intermediates are rounded to the input dtype on the way.
         rounded_to: other types that intermediates are rounded to on the way.
+        terms: same arguments -> per output the size of what is summed behind each element, as a
+            Budget takes it; None for outputs that are such sums themselves, all of one size.
         noticeable: an error relative to the largest element that the budget must not allow.
         dtypes: what ``make_inputs`` may be asked for.
         has_free_layouts: whether inputs may be strided at will (host code takes no views of them).
@@ -53,6 +56,7 @@ class Case:
     reduction_length: Callable[[Size], int] = lambda size: 1
     roundings: tuple[int, ...] = ()
     rounded_to: tuple[torch.dtype, ...] = ()
+    terms: Callable[..., tuple[torch.Tensor | None, ...]] = lambda *args: ()
     noticeable: float = 1e-3
     dtypes: tuple[torch.dtype, ...] = DTYPES
     has_free_layouts: bool = True
@@ -68,18 +72,17 @@ class Case:
         results, expected = as_outputs(actual), as_outputs(self.reference(*args))
         assert len(results) == len(expected)
         reports: list[ErrorReport] = []
-        for result, wanted, roundings in zip_longest(results, expected, self.roundings):
+        listed = zip_longest(results, expected, self.roundings, self.terms(*args))
+        for result, wanted, roundings, terms in listed:
             if wanted is None or result is None:
                 assert wanted is result
                 continue
-            reports.append(
-                check_against(
-                    result,
-                    wanted,
-                    reduction_length=self.reduction_length(size),
-                    intermediate=[dtype] * (roundings or 0) + list(self.rounded_to),
-                )
-            )
+            narrow = [dtype] * (roundings or 0) + list(self.rounded_to)
+            budget = derive_budget(result.dtype, self.reduction_length(size), narrow)
+            report = measure_by(budget, result, wanted, terms)
+            if not report.is_within_budget:
+                raise AccuracyError(str(report))
+            reports.append(report)
         return reports
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from examples import (
@@ -23,6 +25,7 @@ from examples import (
 from tests.examples.case import Args, Case, Size, blocks, larger, last, tensors
 from tilesmith.numerics.inputs import random_tensor
 
+excite = squeeze_and_excitation_net
 SHORT: tuple[Size, ...] = ((1, 1, 1), (16, 16, 32), (37, 53, 29))
 EVEN: tuple[Size, ...] = ((1, 1, 2), (16, 16, 32), (37, 53, 58))
 BATCHES: tuple[Size, ...] = ((1, 1, 1, 1), (2, 16, 16, 16), (3, 17, 15, 33))
@@ -128,6 +131,19 @@ def net(size: Size, dtype: torch.dtype, device: str) -> Args:
     return x, a * 0.25, b * 0.25
 
 
+def gate_terms(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...]:
+    """What a gate hangs on by its slope: the hidden layer, and what that sums up, times ``b``.
+
+    The larger the numbers of the hidden layer are, the more of their rounding is seen in a gate
+    that is half open; one that is shut or wide open shows nothing of it.
+    """
+    wide, down, up = x.double(), a.double(), b.double()
+    _, hidden, gate = excite.reference(x, a, b)
+    summed = torch.where(hidden > 0, hidden.square() + wide.square() @ down.square(), 0.0)
+    slope = gate * (1 - gate) * (summed @ up.square()).sqrt()
+    return wide.abs() * slope, None, slope
+
+
 def net_gradient(size: Size, dtype: torch.dtype, device: str) -> Args:
     x, a, b = net(size, dtype, device)
     _, hidden, gate = squeeze_and_excitation_net.reference(x, a, b)
@@ -147,7 +163,6 @@ def factors_and_row(size: Size, dtype: torch.dtype, device: str) -> Args:
 
 BF16 = (torch.bfloat16,)
 ROW_REDUCED: tuple[Size, ...] = ((1, 1, 1), (37, 21, 29))
-excite = squeeze_and_excitation_net
 row_reduction = matmul_row_reduction
 
 # fmt: off
@@ -202,7 +217,7 @@ PRODUCT: tuple[Case, ...] = (
     Case("se_block_bwd_w", se_block.se_block_bwd_w, gated_weight_gradient,
          se_block.reference_bwd_w, blocks(16, 16, 16), SQUARES, larger, roundings=(1,)),
     Case("squeeze_excite_fwd", excite.squeeze_excite_fwd, net, excite.reference,
-         blocks(16, 16, 16), NETS, larger, roundings=(1, 0, 1)),
+         blocks(16, 16, 16), NETS, larger, roundings=(1, 0, 1), terms=gate_terms),
     Case("squeeze_excite_bwd_rows", excite.squeeze_excite_bwd_rows, net_gradient,
          excite.reference_bwd_rows, blocks(16, 16, 16), NETS, larger, roundings=(2, 0, 1)),
     Case("transposed_product", excite.transposed_product, rows_and_rows,

@@ -168,9 +168,10 @@ class Budget:
     - the smallest normal of the accumulation type: hardware may flush subnormals to zero.
 
     Where terms are not of one size everywhere (a causal average has one key or thousands), ``s`` is
-    given for each element: the root of the sum of the squares of its terms. Terms in ``s`` are only
-    there for n > 1: an element-wise result has nothing to cancel. The error norm is held to tighter
-    multiples, since random errors average out over many elements.
+    given for each element: the root of the sum of the squares of its terms, times the slope of a
+    function that comes after the sum. Terms in ``s`` are only there for n > 1: an element-wise
+    result has nothing to cancel. The error norm is held to tighter multiples, since random errors
+    average out over many elements (of few: ``rounded_products``).
 
     Attributes:
         dtype: type of the result.

@@ -265,6 +265,8 @@ def _atomic(kind: AtomicKind) -> AtomicRule:
     rule.__name__ = f"atomic_{kind.value}"
     said = "Change the indexed elements by ``%s``, each in one step; gives the previous values."
     rule.__doc__ = said % kind.value
+    if kind in (AtomicKind.MAX, AtomicKind.MIN):
+        rule.__doc__ += "\n\nNaN stays, as in torch; on GPUs begin with numbers or infinities."
     return rule
 
 

@@ -2,9 +2,8 @@
 
 Hardware gives the largest finite number for what is too large, and for infinities; torch gives an
 infinity (e5m2) or, before 2.13, NaN (e4m3fn, which has no infinities). Triton's own conversion of
-e5m2 to bf16 multiplies bits into place, so that infinities and NaN become large numbers (3.6,
-3.7.1). Its e4m3fn to bf16 goes by way of fp16, a slow instruction for each number, and ptxas (12.8)
-leaves that out where the bf16 becomes an integer.
+e5m2 to bf16 multiplies bits into place, so that infinities and NaN become large numbers; e4m3fn
+becomes fp16 on the way, from which ptxas makes integers as if it were bf16 (3.6, 3.7.1).
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ def rounds_small_numbers(op: Operation | None, known: Mapping[Value, Operation])
 
 def passes_through_fp32(source: DType, target: DType) -> bool:
     """Whether Triton has no direct conversion, or a wrong one."""
-    # Of e4m3fn, ptxas makes integers from the fp16 that stands in between, as if it were bf16.
     if source in NARROWING and target == BF16:
         return True
     # fp8 converts from and to wider small floats only.

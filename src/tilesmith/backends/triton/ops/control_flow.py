@@ -13,6 +13,7 @@ from tilesmith.backends.triton.loop_ends.forms import is_forward, tile_range
 from tilesmith.backends.triton.loop_limits.options import limited
 from tilesmith.backends.triton.moved_values.variables import tell_apart
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.special_values.values import constant, neutral
 from tilesmith.backends.triton.tile_ends.ends import whole_axes
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
@@ -25,9 +26,7 @@ from tilesmith.schedule.schedule import LoopOptions
 
 def _emit_full(emitter: Emitter, op: Full) -> None:
     """A constant is written where it is used; Triton broadcasts it."""
-    dtype = op.result.tile.dtype
-    value = float(op.value) if dtype.is_float else op.value
-    emitter.alias(op.result, literal(bool(value) if dtype.is_bool else value))
+    emitter.alias(op.result, constant(op.value, op.result.tile.dtype))
 
 
 def _emit_tile_index(emitter: Emitter, op: TileIndex) -> None:
@@ -89,7 +88,7 @@ def _emit_mask(emitter: Emitter, op: Mask) -> None:
     else:
         value = emitter.spelling.conform(x, op.x.tile) if x.is_untyped else x
         whole = broadcast_shapes(value.shape, mask.shape)
-        fill = literal(float(op.fill) if op.x.tile.dtype.is_float else op.fill)
+        fill = neutral(op.fill, op.x.tile.dtype)
         emitter.define(op.result, call("tl.where", mask, value, fill, shape=whole))
 
 

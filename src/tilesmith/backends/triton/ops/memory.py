@@ -6,6 +6,7 @@ from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal, triton_dtype
 from tilesmith.backends.triton.ops import accesses
+from tilesmith.backends.triton.special_values.values import update_of
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store
@@ -177,10 +178,9 @@ def _has_instruction(kind: str, dtype: DType) -> bool:
 
 def _plain(emitter: Emitter, op: Atomic) -> Expr:
     _check(op, is_possible=_has_instruction(op.kind, op.value.tile.dtype))
-    shape, dtype = op.result.tile.shape, op.value.tile.dtype
+    shape, value = op.result.tile.shape, update_of(emitter, op)
     address = accesses.cover(emitter, accesses.pointer(emitter, op), shape)
     options = [*_masked(emitter, op), f'sem="{op.order}"']
-    value = emitter.spelling.typed(emitter.expr(op.value), dtype)
     return call(f"tl.atomic_{op.kind}", address, value, *options, shape=shape)
 
 

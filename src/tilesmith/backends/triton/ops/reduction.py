@@ -12,6 +12,7 @@ from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
 from tilesmith.backends.triton.loop_ends.forms import is_alone
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.special_values.values import narrowed
 from tilesmith.backends.triton.turned_products import turning
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region
@@ -131,7 +132,6 @@ _COMBINES = {
 
 def _emit_reduce(emitter: Emitter, op: Reduce) -> None:
     x, dtype = emitter.exact(op.x), op.x.tile.dtype
-    shape = op.result.tile.shape
     kind = op.reduction
     if kind in (ReduceKind.ANY, ReduceKind.ALL):
         function = "tl.max" if kind is ReduceKind.ANY else "tl.min"
@@ -145,7 +145,8 @@ def _emit_reduce(emitter: Emitter, op: Reduce) -> None:
         result, dtype = _position(emitter, x, op), I32
     else:
         result, dtype = _extreme(emitter, x, op, dtype)
-    emitter.define(op.result, convert(result.with_shape(shape), dtype, op.result.tile.dtype))
+    whole = result.with_shape(op.result.tile.shape)
+    emitter.define(op.result, narrowed(emitter, convert, whole, dtype, op.result.tile.dtype))
 
 
 def _unlike_a_product(emitter: Emitter, x: Expr, op: Reduce) -> tuple[Expr, int]:
@@ -218,7 +219,7 @@ def _emit_scan(emitter: Emitter, op: Scan) -> None:
         combine = emitter.spelling.helper(_COMBINES[op.reduction])
         result = call("tl.associative_scan", x, axis, combine, *options)
     whole = result.with_shape(kept).subscript(ones, shape) if ones else result.with_shape(shape)
-    emitter.define(op.result, convert(whole, wide, dtype))
+    emitter.define(op.result, narrowed(emitter, convert, whole, wide, dtype))
 
 
 def _emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
@@ -248,7 +249,7 @@ def _emit_with(emitter: Emitter, op: ReduceWith | ScanWith) -> None:
         if _carrier(dtype) == dtype and emitter.variables.find_name(value) is None:
             emitter.bind(value, variable)
         else:
-            emitter.define(value, convert(held, _carrier(dtype), dtype))
+            emitter.define(value, narrowed(emitter, convert, held, _carrier(dtype), dtype))
 
 
 def _carrier(dtype: DType) -> DType:

@@ -1,0 +1,1 @@
+"""Infinities and NaN that Triton would make numbers of, or lose."""
