@@ -20,7 +20,7 @@ from tools.ptx_machine.state import (
     active,
     read_as,
 )
-from tools.ptx_machine.text import Address, Instruction, Operand, PtxError, Register, Symbol, Vector
+from tools.ptx_machine.text import Address, Instruction, Operand, Register, Symbol, Vector
 
 SPACES = ("global", "shared", "local", "param", "const")
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
@@ -142,27 +142,28 @@ CHANGES: dict[str, Callable[[Lanes, Lanes], Lanes]] = {
 
 
 def decode_atomic(instruction: Instruction) -> Step:
-    """``atom`` and ``red``: one lane after the other where they meet."""
+    """``atom`` and ``red``: lanes that meet come one after the other; parts of vectors are apart."""
     parts, operands = instruction.parts, list(instruction.operands)
-    slot = destination(operands.pop(0)) if parts[0] == "atom" else -1
+    targets = _registers(operands.pop(0)) if parts[0] == "atom" else ()
+    slots = [destination(x) for x in targets]
     kinds = [part for part in parts if part in KINDS or part in PAIRS]
     name = next(part for part in parts if part in CHANGES or part == "cas")
-    if any(part in VECTORS for part in parts):
-        raise PtxError("atomics of vectors")
     pair = PAIRS.get(kinds[-1])
     kind = KINDS[pair] if pair else KINDS[kinds[-1]]
     bits = 2 * kind.bits if pair else kind.bits
     place, space = Place(operands[0], space_of(instruction)), space_of(instruction)
-    reads = [read_as(x, WORD_KINDS[bits]) for x in operands[1:]]
+    reads = [[read_as(x, WORD_KINDS[bits]) for x in _registers(each)] for each in operands[1:]]
     change = _changes(name, kind, is_pair=bool(pair), flush=space == "global" and bits == 32)
 
     def update(state: State, mask: Lanes | None) -> None:
         lanes = active(state, mask)
         memory, places = place.find(state, lanes, bits // 8)
-        values = [np.broadcast_to(read(state), (state.count,))[lanes] for read in reads]
-        old = memory.update(places, lambda old, some: change(old, *(v[some] for v in values)), bits)
-        if slot >= 0:
-            state.write_lanes(slot, lanes, old)
+        for number, part in enumerate(zip(*reads)):
+            values = [np.broadcast_to(read(state), (state.count,))[lanes] for read in part]
+            where = places + number * bits // 8
+            old = memory.update(where, change, values, bits)
+            if slots and slots[number] >= 0:
+                state.write_lanes(slots[number], lanes, old)
 
     return update
 

@@ -207,10 +207,12 @@ class _Run:
 
     def _wake(self) -> bool:
         """Let lanes look again at barriers in memory, if any phase has ended."""
-        changes = arrivals.barriers_of(self._state).changes
-        if not self._parked or changes == self._seen:
+        barriers = arrivals.barriers_of(self._state)
+        if self._parked and barriers.changes == self._seen:
+            bulk.deliver(self._state, set(self._state.extra.get("pending", ())))
+        if not self._parked or barriers.changes == self._seen:
             return False
-        self._seen = changes
+        self._seen = barriers.changes
         self._groups += self._parked
         self._parked = []
         return True

@@ -82,10 +82,12 @@ class Memory:
         indices = self._indices(addresses, bits)
         self.words(bits)[indices] = values
 
-    def update(self, addresses: Lanes, change: Callable[[Lanes, Lanes], Lanes], bits: int) -> Lanes:
+    def update(
+        self, addresses: Lanes, change: Callable[..., Lanes], values: list[Lanes], bits: int
+    ) -> Lanes:
         """Change words one after the other, where addresses repeat; returns what was there.
 
-        ``change`` gets what is there and which lanes are meant.
+        ``change`` gets what is there and the values of the same lanes.
         """
         indices = self._indices(addresses, bits)
         words = self.words(bits)
@@ -93,7 +95,7 @@ class Memory:
         for lanes in turns(indices):
             old = words[indices[lanes]]
             previous[lanes] = old
-            words[indices[lanes]] = change(old, lanes)
+            words[indices[lanes]] = change(old, *(value[lanes] for value in values))
         return previous
 
 

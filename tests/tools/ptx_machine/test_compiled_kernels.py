@@ -65,6 +65,46 @@ def test_products_of_four_warps_at_once(indexing: str) -> None:
     assert float((found.double() - wanted).norm() / wanted.norm()) < 2.0**-9
 
 
+exact_matmul = tilesmith.kernel(matmul.fn, static_shapes=True, dot_precision="ieee")
+EDGES = [(1, 1, 4), (4, 3, 8), (132, 100, 260), (128, 32, 128)]
+MORE_EDGES = [(127, 32, 129), (129, 31, 132), (64, 97, 64), (0, 8, 8), (300, 300, 8)]
+
+
+@pytest.mark.parametrize("turned", ["", "x", "y", "xy"])
+@pytest.mark.parametrize(
+    "size", [*EDGES, *(pytest.param(size, marks=pytest.mark.full) for size in MORE_EDGES)]
+)
+def test_multiply_adds_have_the_bits_of_the_plain_form(
+    size: tuple[int, int, int], turned: str
+) -> None:
+    m, k, n = size
+    x, y = torch.randn(m, k), torch.randn(k, n)
+    x = x.T.contiguous().T if "x" in turned else x
+    y = y.T.contiguous().T if "y" in turned else y
+    bound = exact_matmul.bind((x, y), target="cuda:90")
+    form = bound.config_spec.forms().get("multiply_add_roles")
+    if form is None:
+        pytest.skip("an operand whose rows the copy engine cannot bring")
+    config = form.default_config().updated(structure="multiply_add_roles")
+    plain = run(exact_matmul, (x, y), Config(block_sizes=[16, 16, 16]))
+    found = run(exact_matmul, (x, y), config)
+    assert found.equal(plain)
+    check_against(found, x.double() @ y.double(), reduction_length=k)
+
+
+@pytest.mark.parametrize("side", ["x", "y"])
+def test_misaligned_operands_run_in_the_plain_form(side: str) -> None:
+    x, y = torch.randn(132, 64), torch.randn(64, 136)
+    bound = exact_matmul.bind((x, y), target="cuda:90")
+    config = bound.config_spec.forms()["multiply_add_roles"].default_config()
+    config = config.updated(structure="multiply_add_roles")
+    moved = {"x": x, "y": y}
+    moved[side] = torch.empty(moved[side].numel() + 1)[1:].view_as(moved[side]).copy_(moved[side])
+    with running_ptx():
+        found = bound.compile_config(config)(*moved.values())
+    check_against(found, x.double() @ y.double(), reduction_length=64)
+
+
 @pytest.mark.skipif(TRITON < (3, 7), reason="this Triton makes no clusters of programs")
 def test_products_by_pairs_of_programs() -> None:
     """Boxes that are copied to both programs of a cluster at once."""
