@@ -113,6 +113,20 @@ TRITON = (
         ("test_a_gaussian_unit_is_as_near_to_fp64_as_rounding_lets_it",),
     ),
     Mutant(
+        "threads of small tiles store before others have loaded",
+        "triton",
+        "second.shape)) < self._count:\n            return True\n",
+        "second.shape)) < self._count:\n            return False\n",
+        ("test_threads_meet_where_one_may_be_late",),
+    ),
+    Mutant(
+        "e4m3fn becomes bf16 by way of fp16",
+        "triton",
+        "if source in NARROWING and target == BF16:\n",
+        "if (source, target) == (F8E5M2, BF16):\n",
+        ("test_no_fp16_stands_between_eight_bits_and_integers",),
+    ),
+    Mutant(
         "an `and` of small elements clears their neighbours",
         "triton",
         '        word = Expr(f"({word}) ^ {_WORD}", shape=shape)\n',

@@ -142,7 +142,7 @@ CHANGES: dict[str, Callable[[Lanes, Lanes], Lanes]] = {
 
 
 def decode_atomic(instruction: Instruction) -> Step:
-    """``atom`` and ``red``: lanes that meet come one after the other; parts of vectors are apart."""
+    """``atom`` and ``red``: lanes that meet come one after the other, parts of vectors alone."""
     parts, operands = instruction.parts, list(instruction.operands)
     targets = _registers(operands.pop(0)) if parts[0] == "atom" else ()
     slots = [destination(x) for x in targets]
