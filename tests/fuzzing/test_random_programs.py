@@ -6,6 +6,7 @@ made smaller by hypothesis and shown. ``python -m tools.fuzz`` runs thousands.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from tests.fuzzing.oracle import expected, find_difference
 from tests.fuzzing.processes import Worker, grade_injections
 from tests.fuzzing.program import Outer, Program, TensorSpec, UndecidedError, Value
 from tests.fuzzing.replay import rebuild
+from tests.fuzzing.simulated import running_ptx
 from tests.fuzzing.statements import Load, Position, Store
 from tests.fuzzing.variants import family
 
@@ -38,6 +40,7 @@ MEMBERS = 3
 """Shapes of each program beside its own."""
 INTERPRETED = 12
 BUILT = 4
+SIMULATED = 5
 GRADIENTS = 4
 SEED = 2026
 FILTERS = [HealthCheck.filter_too_much, HealthCheck.large_base_example]
@@ -83,6 +86,17 @@ def test_programs_compile_for_a_gpu() -> None:
     for number in range(BUILT):
         program = grow_program(RandomChoices(f"{SEED}/{number}"))
         assert first_failure([program], number, "build") is None, program.source()
+
+
+def test_code_for_a_gpu_computes_the_same_in_the_ptx_machine() -> None:
+    cases = Counter[str]()
+    with running_ptx():
+        for number in range(SIMULATED):
+            program = grow_program(RandomChoices(f"{SEED}/{number}"))
+            verdict = judge([program], number, "ptx")
+            assert verdict.failure is None, f"{verdict.failure}\n{program.source()}"
+            cases += verdict.cases
+    assert sum(cases.values()) >= 2 * SIMULATED
 
 
 def test_exported_modules_compute_the_same_when_interpreted() -> None:
