@@ -13,6 +13,7 @@ from tools.ptx_machine.ordinary import destination
 from tools.ptx_machine.state import (
     CONSTANT_BASE,
     LOCAL_BASE,
+    LOCAL_MASK,
     RANK_SHIFT,
     WORD_KINDS,
     State,
@@ -52,9 +53,10 @@ class Place:
         found = self.addresses(state, lanes)
         if self._space == "shared":
             return state.shared, state.shared_places(found, lanes, size)
-        if found.size and LOCAL_BASE <= found[0] < CONSTANT_BASE:
+        is_local = found.size > 0 and LOCAL_BASE <= int(found[0]) < CONSTANT_BASE
+        if is_local or self._space == "local":
             memory, starts = state.local_memory()
-            return memory, found + starts[lanes]
+            return memory, (found & LOCAL_MASK) + starts[lanes]
         if found.size and found[0] >= CONSTANT_BASE:
             return state.constant, found - CONSTANT_BASE
         return state.launch.memory, found

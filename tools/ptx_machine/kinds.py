@@ -71,7 +71,14 @@ def _encode_f16(values: Lanes) -> Lanes:
 
 
 def _encode_f32(values: Lanes) -> Lanes:
-    return np.asarray(values).astype(np.float32, copy=False).view(np.uint32)
+    """All NaN are one, as the chips have it: where it comes from does not matter."""
+    single = np.asarray(values).astype(np.float32, copy=False)
+    return np.where(np.isnan(single), np.uint32(0x7FFFFFFF), single.view(np.uint32))
+
+
+def _encode_f64(values: Lanes) -> Lanes:
+    double = np.asarray(values).astype(np.float64, copy=False)
+    return np.where(np.isnan(double), np.uint64(0xFFF8 << 48), double.view(np.uint64))
 
 
 @cache
@@ -123,7 +130,7 @@ def _kinds() -> dict[str, Kind]:
     found["f16"] = Kind("f16", 16, lambda bits: bits.view(np.float16), _encode_f16)
     found["bf16"] = Kind("bf16", 16, _decode_bf16, _encode_bf16)
     found["f32"] = Kind("f32", 32, lambda bits: bits.view(np.float32), _encode_f32)
-    found["f64"] = _viewed("f64", np.float64)
+    found["f64"] = Kind("f64", 64, lambda bits: bits.view(np.float64), _encode_f64)
     found["tf32"] = Kind("tf32", 32, lambda bits: bits.view(np.float32), _encode_f32)
     found["e4m3"], found["e5m2"] = _float8("e4m3"), _float8("e5m2")
     return found

@@ -95,7 +95,7 @@ class State:
         """Memory of each thread, and where that of each lane begins."""
         if self.local is None:
             self.local = OwnMemory(np.zeros(self.local_bytes * self.count, np.uint8), "local")
-        return self.local, np.arange(self.count) * self.local_bytes - LOCAL_BASE
+        return self.local, np.arange(self.count) * self.local_bytes
 
     def shared_places(self, addresses: Lanes, lanes: Lanes, size: int) -> Lanes:
         """Places in the memory of all programs for addresses of lanes."""
@@ -133,7 +133,7 @@ class State:
         self.registers[slot] = own
 
 
-CONSTANT_BASE, LOCAL_BASE = 1 << 60, 1 << 59
+CONSTANT_BASE, LOCAL_BASE, LOCAL_MASK = 1 << 60, 1 << 59, (1 << 32) - 1
 """Addresses of a kernel's own arrays and of each thread's, where no tensor is."""
 
 

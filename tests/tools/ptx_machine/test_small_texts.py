@@ -232,3 +232,27 @@ def test_threads_that_wait_for_those_that_ended_are_told() -> None:
     body = "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $end;\nbar.sync 0;\n$end:"
     with pytest.raises(PtxError, match="wait for others that have ended"):
         run_text(body, x, x)
+
+
+def test_memory_of_a_thread_is_its_own() -> None:
+    """Addresses may have 32 bits there."""
+    x = torch.arange(64, dtype=torch.int32)
+    body = """
+.local .align 4 .b8 __local_depot0[8];
+mov.b64 %rd7, __local_depot0;
+cvt.u32.u64 %r3, %rd7;
+st.local.b32 [%r3+4], %r2;
+st.local.b32 [%rd7], 5;
+bar.sync 0;
+ld.local.b32 %r4, [%rd7+4];
+ld.local.b32 %r5, [%r3];
+mad.lo.s32 %r9, %r4, 2, %r5;
+"""
+    assert computed(body, x).equal(2 * x + 5)
+
+
+def test_all_nan_are_one() -> None:
+    """Whatever made them, so that warps that compute the same store the same."""
+    x = torch.tensor([float("inf"), -float("nan"), float("nan"), 1.0] * 16)
+    found = computed("sub.f32 %r9, %r2, %r2;", x)
+    assert found.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF, 0] * 16
