@@ -55,6 +55,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/special_values",
     "tilesmith/backends/triton/early_starts",
     "tilesmith/backends/triton/heuristics/column_parts",
+    "tilesmith/backends/triton/heuristics/exact_products",
     "tilesmith/backends/triton/heuristics/row_launches",
     "tilesmith/backends/triton/heuristics/overlap",
     "tilesmith/passes/row_launches",

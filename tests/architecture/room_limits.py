@@ -45,7 +45,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/merged_groups": (2, 159),
     "tilesmith/backends/triton/short_powers": (3, 167),
     "tilesmith/backends/triton/narrow_floats": (4, 222),
-    "tilesmith/backends/triton/special_values": (2, 73),
+    "tilesmith/backends/triton/special_values": (2, 93),
+    "tilesmith/backends/triton/heuristics/exact_products": (2, 49),
     "tilesmith/backends/triton/heuristics/column_parts": (2, 66),
     "tilesmith/backends/triton/heuristics/row_launches": (2, 68),
     "tilesmith/backends/triton/heuristics/overlap": (4, 166),
@@ -192,13 +193,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_900,
-    "files in src": 876,
+    "lines in src": 119_970,
+    "files in src": 878,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 165,
+    "modules with one importer": 166,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

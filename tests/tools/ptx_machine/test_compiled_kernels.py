@@ -180,3 +180,34 @@ def test_without_barriers_threads_race(number: int, monkeypatch: pytest.MonkeyPa
         verdict = judge(restored(data)[:1], data["index"], "ptx")
     assert verdict.failure is not None
     assert "a race" in verdict.failure.problem
+
+
+@tilesmith.kernel(static_shapes=True)
+def arithmetic_of_eight_bits(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    for tile in hl.tile(x.size(0)):
+        a, b = x[tile], y[tile]
+        out[0, tile] = a + b
+        out[1, tile] = a - b
+        out[2, tile] = -a
+        out[3, tile] = a * b
+        out[4, tile] = torch.clamp(a, -1, 2)
+        out[5, tile] = torch.sign(b)
+        out[6, tile] = torch.where(a < b, a, b)
+        out[7, tile] = torch.maximum(a, b)
+    return out
+
+
+@pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
+def test_arithmetic_of_eight_bits(dtype: torch.dtype) -> None:
+    """Triton has none of it: sums, differences and negated numbers did not compile."""
+    every = torch.arange(256).to(torch.uint8).view(dtype)
+    x, y = every.repeat_interleave(256), every.repeat(256)
+    out = torch.zeros(8, x.numel()).to(dtype)
+    found = run(arithmetic_of_eight_bits, (x, y, out)).double().clone()
+    a, b = x.float(), y.float()
+    low = torch.where(a < b, a, b)
+    high = torch.maximum(a, b)
+    wanted = [a + b, a - b, -a, a * b, a.clamp(-1, 2), torch.sign(b), low, high]
+    for row, values in zip(found, wanted):
+        rounded = values.to(dtype).double()
+        assert bool(((row == rounded) | (row.isnan() & rounded.isnan())).all())

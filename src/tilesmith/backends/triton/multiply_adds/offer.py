@@ -4,9 +4,7 @@ Lanes that read an operand along the sum meet in one bank of shared memory, the 
 tile is, and a larger tile of the result reads less. ms on an H200, 4096^3, tiles of 64x64x32 (four
 warps) / 128x128x16 (four warps, two programs on a multiprocessor), cuBLAS: right operand along the
 sum 9.79 / 5.52, 2.71; both the other way round 9.83 / 4.85, 2.79; left operand across 2.89 / 2.77,
-2.65. With both as they are usually stored 2.97 / more than 3.03, 2.69. The form with roles 3.52,
-2.92, 2.57 and 2.92; 2048^3 0.4515 with a right operand along the sum (1.237 before), 0.3734 with
-none (0.385); 131072x512x512 as fast as before, 1.49.
+2.65. With both as they are usually stored 2.97 / more than 3.03, 2.69.
 """
 
 from __future__ import annotations
@@ -17,7 +15,14 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.matmul import matmul_seeds, multiply_adds
+from tilesmith.backends.triton.heuristics.exact_products.waves import (
+    PROGRAMS,
+    SIDE,
+    fills_waves,
+    is_faster_with_roles,
+    operand_dims,
+)
+from tilesmith.backends.triton.heuristics.matmul import matmul_seeds
 from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.backends.triton.heuristics.sides.blocks import sized
@@ -42,15 +47,7 @@ from tilesmith.targets import Target
 
 HOPPER = 90
 WORD_BYTES = 4
-SIDE, ACROSS_DEPTH, WARPS, ACROSS_STAGES = 128, 16, 4, 3
-PROGRAMS = 2
-"""On a multiprocessor: one begins and ends its tile while the other multiplies."""
-LEAST_SHARE, LEAST_SHARE_ALONG = 0.95, 0.6
-"""Of the places for programs, in all waves together, that multiply-adds must fill: a left operand
-across gains 4 %, a right one along the sum 1.8 times the speed."""
-LEAST_DEPTH = 96
-LEAST_FORM_DEPTH = 2048
-"""Of sums, for the form with roles by default where no right operand lies along them."""
+ACROSS_DEPTH, WARPS, ACROSS_STAGES = 16, 4, 3
 MULTIPLY_ADDS = "multiply_add_roles"
 """The value of ``structure`` in a Config."""
 TILE, DEPTH, STAGES, GROUPING = 128, 32, 3, 8
@@ -66,27 +63,6 @@ def exact_product(kernel: TargetedKernel) -> MatmulFact | None:
     return fact if has_words and not fact.uses_tensor_cores else None
 
 
-def fills_waves(kernel: TargetedKernel, fact: MatmulFact, least: float) -> bool:
-    """Whether such tiles fill that share of the places for programs, and sums are long."""
-    tiles = -(-fact.m.extent_or(1) // SIDE) * -(-fact.n.extent_or(1) // SIDE)
-    tiles *= kernel.programs((fact.m.block, fact.n.block))
-    places = PROGRAMS * kernel.target.num_sms
-    depth = fact.k.extent_or(1)
-    room = -(-tiles // places) * places * SIDE * SIDE * depth
-    return depth >= LEAST_DEPTH and multiply_adds(fact) >= least * room
-
-
-def _operand_dims(kernel: TargetedKernel) -> dict[str, Dim | None]:
-    """The dimension along which each operand lies, by its side."""
-    loads = [item for item in kernel.facts.accesses if item.kind == "load"]
-    return {side: item.contiguous_dim for item in loads for side in item.purpose.sides}
-
-
-def _least_share(kernel: TargetedKernel, fact: MatmulFact) -> float:
-    is_along = _operand_dims(kernel).get("rhs") == fact.k.dim
-    return LEAST_SHARE_ALONG if is_along else LEAST_SHARE
-
-
 def across_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     """Seeds of a product of which an operand lies across; else nothing."""
     fact = exact_product(kernel)
@@ -96,10 +72,10 @@ def across_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
     free = set(kernel.entries.blocks)
     if not {fact.m.block, fact.n.block} <= free - stepped or fact.k.block not in free:
         return []
-    along = _operand_dims(kernel)
+    along = operand_dims(kernel)
     if along.get("lhs") == fact.k.dim and along.get("rhs") == fact.n.dim:
         return []
-    if not fills_waves(kernel, fact, _least_share(kernel, fact)):
+    if not fills_waves(kernel, fact):
         return []
     blocks = sized((fact.m, SIDE), (fact.n, SIDE), (fact.k, ACROSS_DEPTH))
     fastest = (fact.m.block, fact.n.block)
@@ -229,11 +205,7 @@ class MultiplyAddOffers(ConfigConditions):
         if name != MULTIPLY_ADDS:
             return super().may_be_first_form(name, kernel)
         fact = exact_product(kernel)
-        if fact is None:
-            return False
-        is_along = _operand_dims(kernel).get("rhs") == fact.k.dim
-        is_deep = is_along or fact.k.extent_or(0) >= LEAST_FORM_DEPTH
-        return is_deep and fills_waves(kernel, fact, _least_share(kernel, fact))
+        return fact is not None and is_faster_with_roles(kernel, fact)
 
     @override
     def least_gain(self, name: str) -> float:

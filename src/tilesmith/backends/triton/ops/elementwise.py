@@ -31,6 +31,7 @@ from tilesmith.backends.triton.short_integers.forms import (
     product,
     total,
 )
+from tilesmith.backends.triton.special_values.values import is_narrow_float, rounded
 from tilesmith.backends.triton.view_order.forms import expanded, find_expansion
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
 from tilesmith.ir.ops.elementwise import INFIX, Cast, Elementwise
@@ -222,7 +223,9 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
         if is_unsigned or all(emitter.signs.is_non_negative(arg) for arg in op.args):
             return args[0].infix(plain, args[1])
     template = SCALAR_TEMPLATES[op.fn]
-    is_halved = template.widens and dtype.is_low_precision_float
+    # Triton has no arithmetic of eight bits.
+    is_narrow = is_narrow_float(dtype) and op.fn != "where"
+    is_halved = is_narrow or (template.widens and dtype.is_low_precision_float)
     # An error of 2 ulp in fp32 vanishes where a quotient is rounded to a half type afterwards.
     is_rounded = is_halved or op.result in emitter.rounded_values
     is_fast = emitter.is_fast or (op.fn == "div" and is_rounded)
@@ -232,7 +235,9 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
         return template.form(dtype, is_fast)(emitter, args, dtype)
     wide = [convert(arg, dtype, F32) for arg in args]
     result = template.form(F32, is_fast)(emitter, wide, F32)
-    return convert(result, F32, op.result.tile.dtype)
+    if op.result.tile.dtype.is_bool:
+        return result
+    return rounded(emitter, result, dtype) if is_narrow else convert(result, F32, dtype)
 
 
 def _emit_cast(emitter: Emitter, op: Cast) -> None:

@@ -15,7 +15,13 @@ from ctypes import c_float
 from math import copysign, isinf, nan
 
 from tilesmith.backends.triton.emission.emitter import Emitter
-from tilesmith.backends.triton.emission.spelling import Expr, Number, call, literal
+from tilesmith.backends.triton.emission.spelling import (
+    Expr,
+    Number,
+    call,
+    literal,
+    triton_dtype,
+)
 from tilesmith.backends.triton.narrow_floats import conversions
 from tilesmith.dtypes import F8E4M3, F8E5M2, F32, DType
 from tilesmith.ir.ops.memory import Atomic
@@ -23,6 +29,20 @@ from tilesmith.ir.ops.memory import Atomic
 Converter = Callable[[Expr, DType, DType], Expr]
 LARGEST_E4M3 = 448.0
 _EXTREMES = ("max", "min")
+
+
+def is_narrow_float(dtype: DType) -> bool:
+    """Whether Triton has no arithmetic of it: results are of fp32, and rounded."""
+    return dtype in conversions.NARROWING
+
+
+def rounded(emitter: Emitter, wide: Expr, dtype: DType) -> Expr:
+    """A result of fp32 in eight bits, as torch rounds it."""
+    wide = emitter.spelling.typed(wide, F32)
+    if dtype == F8E4M3 and conversions.saturates():
+        return wide.method("to", triton_dtype(dtype))
+    name = emitter.spelling.helper(conversions.NARROWING[dtype])
+    return call(name, wide, shape=wide.shape)
 
 
 def constant(value: Number, dtype: DType) -> Expr:
