@@ -223,7 +223,6 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
         if is_unsigned or all(emitter.signs.is_non_negative(arg) for arg in op.args):
             return args[0].infix(plain, args[1])
     template = SCALAR_TEMPLATES[op.fn]
-    # Triton has no arithmetic of eight bits.
     is_narrow = is_narrow_float(dtype) and op.fn != "where"
     is_halved = is_narrow or (template.widens and dtype.is_low_precision_float)
     # An error of 2 ulp in fp32 vanishes where a quotient is rounded to a half type afterwards.
@@ -235,9 +234,8 @@ def _apply(emitter: Emitter, op: Elementwise) -> Expr:
         return template.form(dtype, is_fast)(emitter, args, dtype)
     wide = [convert(arg, dtype, F32) for arg in args]
     result = template.form(F32, is_fast)(emitter, wide, F32)
-    if op.result.tile.dtype.is_bool:
-        return result
-    return rounded(emitter, result, dtype) if is_narrow else convert(result, F32, dtype)
+    target = op.result.tile.dtype
+    return rounded(emitter, result, target) if is_narrow else convert(result, F32, target)
 
 
 def _emit_cast(emitter: Emitter, op: Cast) -> None:

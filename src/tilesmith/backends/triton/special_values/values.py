@@ -37,7 +37,9 @@ def is_narrow_float(dtype: DType) -> bool:
 
 
 def rounded(emitter: Emitter, wide: Expr, dtype: DType) -> Expr:
-    """A result of fp32 in eight bits, as torch rounds it."""
+    """A result of fp32 in eight bits, as torch rounds it; what compares numbers stays."""
+    if dtype.is_bool:
+        return wide
     wide = emitter.spelling.typed(wide, F32)
     if dtype == F8E4M3 and conversions.saturates():
         return wide.method("to", triton_dtype(dtype))
