@@ -41,6 +41,7 @@ NEW_ROOMS = (
     "tilesmith/backends/triton/loop_limits",
     "tilesmith/backends/triton/short_integers",
     "tilesmith/backends/triton/view_order",
+    "tilesmith/backends/triton/single_pointers",
     "tilesmith/backends/triton/lane_order",
     "tilesmith/backends/triton/merged_groups",
     "tilesmith/backends/triton/moved_values",

@@ -39,6 +39,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/lane_order": (2, 82),
     "tilesmith/backends/triton/loop_limits": (2, 64),
     "tilesmith/backends/triton/view_order": (2, 50),
+    "tilesmith/backends/triton/single_pointers": (2, 24),
     "tilesmith/backends/triton/short_integers": (2, 80),
     "tilesmith/backends/triton/moved_values": (2, 44),
     "tilesmith/backends/triton/multiply_adds": (5, 703),
@@ -193,13 +194,13 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_970,
-    "files in src": 878,
+    "lines in src": 119_992,
+    "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 166,
+    "modules with one importer": 167,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

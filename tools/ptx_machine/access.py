@@ -21,7 +21,15 @@ from tools.ptx_machine.state import (
     active,
     read_as,
 )
-from tools.ptx_machine.text import Address, Instruction, Operand, Register, Symbol, Vector
+from tools.ptx_machine.text import (
+    Address,
+    Instruction,
+    Operand,
+    PtxError,
+    Register,
+    Symbol,
+    Vector,
+)
 
 SPACES = ("global", "shared", "local", "param", "const")
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
@@ -67,6 +75,12 @@ class Place:
         return int(state.shared_places(found, np.array([receiver]), size)[0])
 
 
+def check_aligned(places: Lanes, size: int) -> None:
+    """Raise where several words at once do not begin at a multiple of their bytes."""
+    if np.any(places % size):
+        raise PtxError(f"an address that is no multiple of {size} bytes")
+
+
 def _registers(operand: Operand) -> tuple[Operand, ...]:
     return operand.parts if isinstance(operand, Vector) else (operand,)
 
@@ -78,6 +92,8 @@ def decode_load(instruction: Instruction) -> Step:
     address = instruction.operands[1]
     assert isinstance(address, Address)
     if space == "param":
+        if len(targets) > 1:
+            raise PtxError("several parameters at once")
         return _load_parameter(targets[0], address, kind)
     place, size = Place(address, space), kind.bits // 8
     widths = [x.bits if isinstance(x, Register) else 0 for x in _registers(instruction.operands[0])]
@@ -85,6 +101,7 @@ def decode_load(instruction: Instruction) -> Step:
     def load(state: State, mask: Lanes | None) -> None:
         lanes = active(state, mask)
         memory, places = place.find(state, lanes, size * len(targets))
+        check_aligned(places, size * len(targets))
         if memory not in (state.constant, state.local):
             state.extra["watch"].load(memory, places, lanes, size * len(targets))
         for number, slot in enumerate(targets):
@@ -121,6 +138,7 @@ def decode_store(instruction: Instruction) -> Step:
     def store(state: State, mask: Lanes | None) -> None:
         lanes = active(state, mask)
         memory, places = place.find(state, lanes, size * len(reads))
+        check_aligned(places, size * len(reads))
         for number, read in enumerate(reads):
             values = np.broadcast_to(read(state), (state.count,))[lanes]
             if memory is not state.local:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tools.ptx_machine.kinds import KINDS, Kind, Lanes, flushed
+from tools.ptx_machine.rounding import DIRECTIONS, directed, odd_fused
 from tools.ptx_machine.text import PtxError
 
 Compute = Callable[..., Lanes]
@@ -86,11 +87,8 @@ def wide_product(x: Lanes, y: Lanes) -> Lanes:
 
 
 def fused(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
-    """A product and a sum: what has at most 32 bits is exact up to one rounding of 53 bits."""
-    if x.dtype == np.float64:
-        return _fused_doubles(x, y, z)
-    exact = x.astype(np.float64) * np.asarray(y).astype(np.float64)
-    return exact + np.asarray(z).astype(np.float64)
+    """A product and a sum: what has at most 32 bits is rounded once, by the type."""
+    return _fused_doubles(x, y, z) if x.dtype == np.float64 else odd_fused(x, y, z)
 
 
 def _fused_doubles(x: Lanes, y: Lanes, z: Lanes) -> Lanes:
@@ -117,16 +115,17 @@ def least(x: Lanes, y: Lanes) -> Lanes:
     """NaN gives way to numbers; -0 is below 0."""
     if np.asarray(x).dtype.kind != "f":
         return np.minimum(x, y)
-    lower = np.fmin(x, y)
-    return np.where((x == 0) & (y == 0) & np.signbit(y), y, lower)
+    # NumPy's own choice among zeros depends on the length of an array.
+    lower = np.where(np.signbit(x), x, y)
+    return np.where((x == 0) & (y == 0), lower, np.fmin(x, y))
 
 
 def greatest(x: Lanes, y: Lanes) -> Lanes:
     """NaN gives way to numbers; 0 is above -0."""
     if np.asarray(x).dtype.kind != "f":
         return np.maximum(x, y)
-    upper = np.fmax(x, y)
-    return np.where((x == 0) & (y == 0) & np.signbit(x), y, upper)
+    upper = np.where(np.signbit(x), y, x)
+    return np.where((x == 0) & (y == 0), upper, np.fmax(x, y))
 
 
 def with_nan(choose: Compute) -> Compute:
@@ -143,11 +142,13 @@ def field_of(x: Lanes, start: Lanes, length: Lanes) -> Lanes:
     bits = x.dtype.itemsize * 8
     start = np.broadcast_to(np.asarray(start).astype(np.int64) & 0xFF, x.shape)
     length = np.broadcast_to(np.asarray(length).astype(np.int64) & 0xFF, x.shape)
+    # Behind the last bit of x there is its sign.
+    inside = np.minimum(length, np.maximum(bits - start, 0))
     plain = x.view(f"u{x.dtype.itemsize}").astype(np.uint64)
     mask = np.where(
-        length >= 64,
+        inside >= 64,
         ~np.uint64(0),
-        (np.uint64(1) << np.minimum(length, 63).astype("u8")) - np.uint64(1),
+        (np.uint64(1) << np.minimum(inside, 63).astype("u8")) - np.uint64(1),
     )
     field = (
         np.where(start >= bits, np.uint64(0), plain >> np.minimum(start, 63).astype(np.uint64))
@@ -163,9 +164,11 @@ def field_of(x: Lanes, start: Lanes, length: Lanes) -> Lanes:
 def inserted(x: Lanes, into: Lanes, start: Lanes, length: Lanes) -> Lanes:
     """The low bits of x take the place of some of another (``bfi``)."""
     bits = np.asarray(into).dtype.itemsize * 8
-    count, place = np.asarray(length).astype(np.uint64), np.asarray(start).astype(np.uint64)
-    mask = ((np.uint64(1) << np.minimum(count, np.uint64(63))) - np.uint64(1)) << place
-    field = (np.asarray(x).astype(np.uint64) << place) & mask
+    count, place = (np.asarray(n).astype(np.uint64) & np.uint64(255) for n in (length, start))
+    low = (np.uint64(1) << np.minimum(count, np.uint64(63))) - np.uint64(1)
+    low, near = np.where(count >= 64, ~np.uint64(0), low), np.minimum(place, np.uint64(63))
+    mask = np.where(place >= 64, np.uint64(0), low << near)
+    field = (np.asarray(x).astype(np.uint64) << near) & mask
     mixed = (np.asarray(into).astype(np.uint64) & ~mask) | field
     return mixed.astype(f"u{bits // 8}")
 
@@ -238,16 +241,23 @@ ROUNDINGS: dict[str, Compute] = {
 
 
 def to_integer(values: Lanes, kind: Kind, rounding: str) -> Lanes:
-    """A float as an integer of a kind: NaN is 0, and what is beyond the ends is the end."""
+    """A float as an integer of a kind: what is beyond the ends is the end.
+
+    NaN is 0, but the highest bit alone where one of both types has 64 bits.
+    """
     info = np.iinfo(KINDS[kind.name].decode(np.zeros(1, f"u{kind.bits // 8}")).dtype)
     whole = ROUNDINGS[rounding](values.astype(np.float64))
     inside = np.where(np.isnan(whole), 0.0, whole)
     low, high = inside <= float(info.min), inside >= float(info.max)
     plain = np.where(low | high, 0.0, inside)
     exact = plain.astype(np.uint64 if info.min == 0 else np.int64).astype(info.dtype)
-    return np.where(
+    found = np.where(
         low, info.dtype.type(info.min), np.where(high, info.dtype.type(info.max), exact)
     )
+    if 64 not in (kind.bits, values.itemsize * 8):
+        return found
+    highest = np.array(1 << kind.bits - 1, f"u{kind.bits // 8}").view(info.dtype)
+    return np.where(np.isnan(whole), highest, found)
 
 
 def to_tf32(values: Lanes, *, is_away: bool) -> Lanes:
@@ -266,8 +276,8 @@ def with_flushing(compute: Compute, kind: Kind) -> Compute:
     """Subnormal operands and results are zeros."""
 
     def flushing(*values: Lanes) -> Lanes:
-        small = [flushed(np.asarray(x), kind) for x in values]
-        return flushed(np.asarray(compute(*small)).astype(np.float32), kind)
+        found = np.asarray(compute(*(flushed(np.asarray(x), kind) for x in values)))
+        return flushed(found.astype(np.float32) if kind.name == "f32" else found, kind)
 
     return flushing
 
@@ -311,19 +321,37 @@ OTHERS: dict[str, Compute] = {
 
 def find_compute(name: str, modifiers: set[str], kind: Kind) -> Compute:
     """What an instruction computes."""
+    compute = _plain(name, modifiers, kind)
+    direction = next((word for word in DIRECTIONS if word in modifiers), "")
+    if direction and kind.name != "f32":
+        raise PtxError(f".{direction} of {kind.name}")
+    if direction:
+        compute = directed("fma" if name == "mad" else name, direction)
+    if "NaN" in modifiers:
+        compute = with_nan(compute)
+    if "relu" in modifiers:
+        compute = _positive(compute)
+    if "sat" in modifiers:
+        compute = _saturated(compute, kind)
+    return with_flushing(compute, kind) if "ftz" in modifiers else compute
+
+
+def _plain(name: str, modifiers: set[str], kind: Kind) -> Compute:
     if name in ("mul", "mad"):
         return _product(name, modifiers, kind)
     for table in (UNARY, BINARY, OTHERS):
         if name in table:
-            compute = table[name]
-            break
-    else:
-        raise PtxError(f"instruction {name!r} is not known")
-    if "NaN" in modifiers:
-        compute = with_nan(compute)
-    if "sat" in modifiers:
-        compute = _saturated(compute, kind)
-    return with_flushing(compute, kind) if "ftz" in modifiers else compute
+            return table[name]
+    raise PtxError(f"instruction {name!r} is not known")
+
+
+def positive(values: Lanes) -> Lanes:
+    """Zero for what is below it; NaN stays (``relu``)."""
+    return np.where(values <= 0, np.zeros_like(values), values)
+
+
+def _positive(compute: Compute) -> Compute:
+    return lambda *values: positive(compute(*values))
 
 
 def _saturated(compute: Compute, kind: Kind) -> Compute:
@@ -334,8 +362,7 @@ def _saturated(compute: Compute, kind: Kind) -> Compute:
 
 def _product(name: str, modifiers: set[str], kind: Kind) -> Compute:
     if kind.is_float:
-        times: Compute = fused if name == "mad" else np.multiply
-        return with_flushing(times, kind) if "ftz" in modifiers else times
+        return fused if name == "mad" else np.multiply
     part = {"hi": high_product, "wide": wide_product}
     times = next((part[word] for word in part if word in modifiers), np.multiply)
     if name == "mul":

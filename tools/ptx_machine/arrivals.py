@@ -95,7 +95,7 @@ def decode_barrier(instruction: Instruction) -> Step:
     name = parts[1]
     if name in ("init", "inval", "expect_tx"):
         return _decode_made(name, instruction)
-    if name not in ("arrive", "arrive_drop"):
+    if name != "arrive":
         raise PtxError(f"mbarrier.{name}")
     slot = destination(operands.pop(0)) if len(operands) > 1 or "_" in str(operands[0]) else -1
     place = Place(operands[0], "shared")

@@ -171,17 +171,10 @@ def deliver(state: State, wanted: set[int]) -> bool:
     return bool(due)
 
 
-SUMS = {"add": np.add, "min": np.minimum, "max": np.maximum}
-
-
 def _decode_store(instruction: Instruction) -> Step:
     target, source = instruction.operands[:2]
     assert isinstance(target, Address)
     box, start_of = _Box(target), Place(source, "shared")
-    parts = instruction.parts
-    reduces = next((part for part in parts if part in SUMS), "") if "reduce" in parts else ""
-    if reduces:
-        raise PtxError("sums by the copy engine")
 
     def store(state: State, mask: Lanes | None) -> None:
         for lane in active(state, mask).tolist():

@@ -18,7 +18,7 @@ from tools.ptx_machine.bulk import decode_bulk
 from tools.ptx_machine.kinds import KINDS, Lanes
 from tools.ptx_machine.memory import Memory
 from tools.ptx_machine.state import State, Step, active, read_as
-from tools.ptx_machine.text import Instruction, Number, PtxError
+from tools.ptx_machine.text import Instruction, Number, PtxError, Register
 
 
 class Copies:
@@ -193,6 +193,8 @@ def _decode_begin(instruction: Instruction) -> Step:
     target, source, size, *given = instruction.operands
     assert isinstance(size, Number)
     count = int(size.text, 0)
+    if given and isinstance(given[0], Register) and given[0].bits == 1:
+        raise PtxError("copies that a predicate leaves out")
     to, start = Place(target, "shared"), Place(source, "global")
     read = read_as(given[0], KINDS["u32"]) if given else None
 
@@ -205,6 +207,8 @@ def _decode_begin(instruction: Instruction) -> Step:
         sizes = np.full(len(lanes), count)
         if read is not None:
             sizes = np.broadcast_to(read(state), (state.count,))[lanes].astype(np.int64)
+        if np.any(sources[sizes > 0] % count):
+            raise PtxError("misaligned copy")
         copy, chosen = (
             _Copy(state, memory, sources, places, sizes, lanes, count),
             _mask(state, mask),

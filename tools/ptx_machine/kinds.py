@@ -81,6 +81,11 @@ def _encode_f64(values: Lanes) -> Lanes:
     return np.where(np.isnan(double), np.uint64(0xFFF8 << 48), double.view(np.uint64))
 
 
+def _decode_tf32(bits: Lanes) -> Lanes:
+    """Products do not look at the last 13 bits."""
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 @cache
 def _float8_values(name: str) -> Lanes:
     """All 256 numbers of a type, by their bits."""
@@ -131,7 +136,7 @@ def _kinds() -> dict[str, Kind]:
     found["bf16"] = Kind("bf16", 16, _decode_bf16, _encode_bf16)
     found["f32"] = Kind("f32", 32, lambda bits: bits.view(np.float32), _encode_f32)
     found["f64"] = Kind("f64", 64, lambda bits: bits.view(np.float64), _encode_f64)
-    found["tf32"] = Kind("tf32", 32, lambda bits: bits.view(np.float32), _encode_f32)
+    found["tf32"] = Kind("tf32", 32, _decode_tf32, _encode_f32)
     found["e4m3"], found["e5m2"] = _float8("e4m3"), _float8("e5m2")
     return found
 
@@ -157,9 +162,13 @@ def joined(low: Lanes, high: Lanes, kind: Kind) -> Lanes:
     return low.astype(word) | (high.astype(word) << word(kind.bits))
 
 
+SMALLEST = {"f32": 2.0**-126, "bf16": 2.0**-126, "f16": 2.0**-14}
+"""Normal numbers of the types whose subnormal ones may be flushed."""
+
+
 def flushed(values: Lanes, kind: Kind) -> Lanes:
-    """Subnormal numbers of 32 bits become zeros of their sign (``ftz``)."""
-    if kind.name != "f32":
+    """Subnormal numbers become zeros of their sign (``ftz``); those of 64 bits never do."""
+    if kind.name not in SMALLEST:
         return values
-    is_small = np.abs(values) < np.float32(2.0**-126)
-    return np.where(is_small, np.copysign(np.float32(0), values), values)
+    is_small = np.abs(values) < SMALLEST[kind.name]
+    return np.where(is_small, np.copysign(np.zeros_like(values), values), values)

@@ -13,6 +13,7 @@ from tools.ptx_machine.kinds import KINDS, Lanes
 from tools.ptx_machine.state import WARP, Launch, Read, State, Step, read_as
 from tools.ptx_machine.text import Instruction, Kernel, PtxError
 from tools.ptx_machine.watch import Blind, make_watch
+from tools.ptx_machine.words import FREE, check_words
 
 MOST_LANES = 1 << 16
 """So many run together unless programs wait for each other."""
@@ -59,21 +60,20 @@ DECODERS: dict[str, Callable[[Instruction], Step]] = {
     "mbarrier": arrivals.decode_barrier,
     "wgmma": warpgroups.decode_group_product,
 }
-NOTHING = ("fence", "membar", "prefetch", "nanosleep", "griddepcontrol", "setmaxnreg", "discard")
-"""Instructions without a result: all lanes do one thing after the other here."""
 CONTROL = ("bra", "brx", "ret", "exit", "bar", "barrier", "trap")
 
 
 def decode(instruction: Instruction) -> Step | arrivals.Wait | None:
     """What an instruction does; None where the machine itself sees to it."""
     name = instruction.parts[0]
+    check_words(instruction)
     if name == "mbarrier" and instruction.parts[1] in ("try_wait", "test_wait"):
         return arrivals.decode_wait(instruction)
     if ordinary.has_carry(instruction):
         return ordinary.decode_carry(instruction)
     if name in CONTROL:
         return None
-    if name in NOTHING:
+    if name in FREE:
         return lambda state, mask: None
     if name in DECODERS:
         return DECODERS[name](instruction)
@@ -372,7 +372,7 @@ class _Run:
         mask = _full(state, chosen)
         if "cluster" in parts:
             return self._wait_for_cluster(place, mask, is_wait="wait" in parts)
-        number, needed = self._barrier_operands(instruction)
+        number, needed = self._barrier_operands(instruction, mask)
         arrived = self._arrived.setdefault(number, np.zeros(len(state.programs), np.int64))
         watch = state.extra["watch"]
         watch.arrive(watch.pairs(np.flatnonzero(mask)), number)
@@ -397,14 +397,14 @@ class _Run:
         self._free(CLUSTER, waiting & np.repeat(complete, threads))
         return None
 
-    def _barrier_operands(self, instruction: Instruction) -> tuple[int, int]:
-        values = [
-            int(np.asarray(read_as(x, KINDS["u32"])(self._state)).flat[0])
-            for x in instruction.operands
-        ]
-        return values[0] if values else 0, values[1] if len(
-            values
-        ) > 1 else self._state.launch.num_threads
+    def _barrier_operands(self, instruction: Instruction, mask: Lanes) -> tuple[int, int]:
+        state, values = self._state, [0, self._state.launch.num_threads]
+        for place, operand in enumerate(instruction.operands):
+            found = np.broadcast_to(read_as(operand, KINDS["u32"])(state), (state.count,))[mask]
+            if np.any(found != found[0]):
+                raise PtxError("several barriers in one instruction")
+            values[place] = int(found[0])
+        return values[0], values[1]
 
     def _release(self, number: int, needed: int) -> None:
         """Let lanes of programs go where enough have come."""

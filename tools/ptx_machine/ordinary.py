@@ -273,16 +273,17 @@ def decode_convert(instruction: Instruction) -> Step:
 
 def converter(to: Kind, source: Kind, modifiers: set[str]) -> Callable[[Lanes], Lanes]:
     """From numbers of one type to bits of another."""
+    _check_modifiers(to, source, modifiers)
     roundings = modifiers & set(arithmetic.ROUNDINGS)
+    flush = "ftz" in modifiers and source.name == "f32"
     if source.is_float and not to.is_float:
         rounding = next(iter(roundings))
-        flush = "ftz" in modifiers
         return lambda x: to.encode(
             arithmetic.to_integer(flushed(x, source) if flush else x, to, rounding)
         )
     if source.is_float and roundings:
         rounded = arithmetic.ROUNDINGS[next(iter(roundings))]
-        return lambda x: to.encode(rounded(x))
+        return lambda x: to.encode(rounded(flushed(x, source) if flush else x))
     if to.name == "tf32":
         is_away = "rna" in modifiers
         return lambda x: to.encode(arithmetic.to_tf32(x, is_away=is_away))
@@ -292,6 +293,21 @@ def converter(to: Kind, source: Kind, modifiers: set[str]) -> Callable[[Lanes], 
         return lambda x: _saturated(x, to)
     word = f"{'i' if source.name[0] == 's' else 'u'}{to.bits // 8}"
     return lambda x: np.asarray(x).astype(word).view(WORDS[to.bits])
+
+
+def _check_modifiers(to: Kind, source: Kind, modifiers: set[str]) -> None:
+    """Raise for words that mean something for other types only."""
+    is_whole = bool(modifiers & set(arithmetic.ROUNDINGS))
+    refused = {
+        "rna": to.name != "tf32",
+        "rz": to.name == "tf32" or (not source.is_float and source.bits == 64),
+        "relu": to.name == "tf32" or not source.is_float or not to.is_float,
+        "satfinite": to.bits != 8,
+        "sat": is_whole and to.is_float,
+    }
+    for word in modifiers & set(refused):
+        if refused[word]:
+            raise PtxError(f".{word} from {source.name} to {to.name}")
 
 
 def _saturated(values: Lanes, to: Kind) -> Lanes:
@@ -307,14 +323,16 @@ def _float_converter(to: Kind, source: Kind, modifiers: set[str]) -> Callable[[L
     def convert(values: Lanes) -> Lanes:
         if is_exact:
             values = _exact(values, to)
-        if flush:
+        if flush and source.name == "f32":
             values = flushed(values, source)
         if "rz" in modifiers:
             values = _toward_zero(values, to)
         if "relu" in modifiers:
-            values = np.where(values > 0, values, values.dtype.type(0))
+            values = arithmetic.positive(values)
         if "sat" in modifiers:
             values = np.nan_to_num(np.clip(values, 0, 1), nan=0.0)
+        if flush and to.name == "f32":
+            values = flushed(values.astype(np.float32), to)
         return to.encode(values)
 
     return convert
@@ -326,7 +344,11 @@ def _exact(values: Lanes, to: Kind) -> Lanes:
         return values.astype(np.float64 if to.bits == 64 or values.itemsize < 8 else np.float32)
     if values.itemsize < 8:
         return values.astype(np.float64)
-    return values.astype(np.float64)
+    # What 53 bits do not hold is rounded to odd first.
+    is_long = (values >= 1 << 53) | ((values.dtype.kind == "i") & (values < -(1 << 53)))
+    lost = values & values.dtype.type(0x7FF)
+    odd = (values - lost) | ((lost != 0).astype(values.dtype) << values.dtype.type(11))
+    return np.where(is_long, odd, values).astype(np.float64)
 
 
 def _toward_zero(values: Lanes, to: Kind) -> Lanes:

@@ -73,6 +73,8 @@ class _Matrix:
             ((words >> np.uint64(shift)) & np.uint64(0x3FFF)).astype(np.int64) * 16
             for shift in (0, 16, 32)
         )
+        if np.any(words >> np.uint64(49) & np.uint64(7)):
+            raise PtxError("a matrix whose rows begin at an offset")
         modes = np.unique(words >> np.uint64(62))
         if len(modes) != 1:
             raise PtxError("matrices of several layouts in one instruction")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tools.ptx_machine import arithmetic
-from tools.ptx_machine.access import Place
+from tools.ptx_machine.access import Place, check_aligned
 from tools.ptx_machine.kinds import KINDS, Lanes
 from tools.ptx_machine.ordinary import destination
 from tools.ptx_machine.state import WARP, State, Step, active, read_as
@@ -129,6 +129,7 @@ def _rows(state: State, place: Place, warps: Lanes, count: int) -> Lanes:
     lanes = warps[:, : 8 * count].reshape(-1)
     memory, places = place.find(state, lanes, 16)
     assert memory is state.shared
+    check_aligned(places, 16)
     return places.reshape(len(warps), count, 8)
 
 
@@ -203,7 +204,8 @@ def decode_product(instruction: Instruction) -> Step:
     adds = [read_as(x, KINDS["b32"]) for x in add.parts]
     slots = [destination(x) for x in out.parts]
     if to.bits != 32:
-        raise PtxError("mma.sync with results of 16 bits")
+        raise PtxError("mma.sync with results of 16 or 64 bits")
+    least, most = (-(1 << 31), (1 << 31) - 1) if "satfinite" in parts else (None, None)
 
     def multiply(state: State, mask: Lanes | None) -> None:
         check_whole(mask, "mma.sync")
@@ -214,7 +216,10 @@ def decode_product(instruction: Instruction) -> Step:
         words = [np.broadcast_to(read(state), (state.count,))[warps] for read in adds]
         z = from_kind.decode(np.stack(words, -1))
         products = np.einsum("wmk,wnk->wmn", wide(x), wide(y))
-        found = to.encode(spread(products) + z)
+        found = spread(products) + z
+        if least is not None:
+            found = np.clip(found, least, most)
+        found = to.encode(found)
         for number, slot in enumerate(slots):
             state.write_lanes(slot, lanes, found[..., number].reshape(-1))
 

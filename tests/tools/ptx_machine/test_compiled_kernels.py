@@ -211,3 +211,30 @@ def test_arithmetic_of_eight_bits(dtype: torch.dtype) -> None:
     for row, values in zip(found, wanted):
         rounded = values.to(dtype).double()
         assert bool(((row == rounded) | (row.isnan() & rounded.isnan())).all())
+
+
+@tilesmith.kernel(static_shapes=True, dot_precision="ieee")
+def exact_with_additions(
+    x: torch.Tensor, y: torch.Tensor, bias: torch.Tensor, rest: torch.Tensor
+) -> torch.Tensor:
+    out = torch.empty(x.size(0), y.size(1), dtype=torch.bfloat16)
+    for rows, columns in hl.tile(out.size()):
+        acc = hl.zeros([rows, columns], dtype=torch.float32)
+        for depth in hl.tile(x.size(1)):
+            acc = torch.addmm(acc, x[rows, depth], y[depth, columns])
+        out[rows, columns] = (acc + bias[columns] + rest[rows, columns]).to(torch.bfloat16)
+    return out
+
+
+@pytest.mark.parametrize("bias_size", [1, 140])
+@pytest.mark.parametrize("rest_size", [(1, 1), (132, 1), (1, 140), (132, 140)], ids=str)
+def test_multiply_adds_add_expanded_tensors(bias_size: int, rest_size: tuple[int, int]) -> None:
+    x, y = torch.randn(132, 40), torch.randn(40, 140)
+    bias, rest = torch.randn(bias_size).expand(140), torch.randn(rest_size).expand(132, 140)
+    bound = exact_with_additions.bind((x, y, bias, rest), target="cuda:90")
+    config = bound.config_spec.forms()["multiply_add_roles"].default_config()
+    found = run(
+        exact_with_additions, (x, y, bias, rest), config.updated(structure="multiply_add_roles")
+    )
+    wanted = x.double() @ y.double() + bias.double() + rest.double()
+    check_against(found, wanted, reduction_length=42)

@@ -259,6 +259,13 @@ class Spelling:
             return expr
         return call("tl.broadcast_to", expr, self.shape(tile.shape), shape=tile.shape)
 
+    def cover(self, address: Expr, shape: Shape) -> Expr:
+        """Addresses repeated along the axes of ``shape`` that they do not have yet."""
+        whole = broadcast_shapes(address.shape, shape)
+        if not shape or address.shape == whole:
+            return address
+        return call("tl.broadcast_to", address, self.shape(whole), shape=whole)
+
     def helper(self, name: str) -> str:
         """The name of a module-level function, which is then emitted too."""
         self.needs.helpers[name] = None

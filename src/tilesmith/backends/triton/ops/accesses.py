@@ -16,7 +16,6 @@ from tilesmith.backends.triton.emission.axes import conjunction, index_terms
 from tilesmith.backends.triton.emission.emitter import Emitter
 from tilesmith.backends.triton.emission.spelling import (
     Expr,
-    broadcast_shapes,
     call,
     literal,
     triton_dtype,
@@ -57,14 +56,6 @@ def access_mask(emitter: Emitter, op: Load | Store | Atomic, shape: Shape) -> Ex
     if given is not None and given.constant is True:
         given = None
     return conjunction([mask for mask in (implicit, given) if mask is not None])
-
-
-def cover(emitter: Emitter, address: Expr, shape: Shape) -> Expr:
-    """Addresses repeated along the axes of ``shape`` that they do not have yet."""
-    whole = broadcast_shapes(address.shape, shape)
-    if not shape or address.shape == whole:
-        return address
-    return call("tl.broadcast_to", address, emitter.spelling.shape(whole), shape=whole)
 
 
 @dataclass(frozen=True)

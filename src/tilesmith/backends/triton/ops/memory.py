@@ -64,7 +64,7 @@ def _load_pointers(emitter: Emitter, op: Load) -> Expr:
     mask = accesses.access_mask(emitter, op, op.result.tile.shape)
     arguments = [str(address)]
     if mask is not None:
-        address = accesses.cover(emitter, address, mask.shape)
+        address = emitter.spelling.cover(address, mask.shape)
         arguments = [str(address), f"mask={mask}", f"other={_other(emitter, op)}"]
     return call("tl.load", *arguments, *_hints(emitter, op), shape=address.shape)
 
@@ -126,7 +126,7 @@ def _store_pointers(emitter: Emitter, op: Store, cache: list[str]) -> None:
     if op.value.tile.dtype is F64:
         # Triton takes a number for fp32, so one of more digits must say its type.
         value = emitter.spelling.typed(value, F64)
-    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape)
+    address = emitter.spelling.cover(accesses.pointer(emitter, op), shape)
     arguments = [str(address), str(value), *_masked(emitter, op), *cache]
     emitter.writer.statement("tl.store", arguments)
 
@@ -179,7 +179,7 @@ def _has_instruction(kind: str, dtype: DType) -> bool:
 def _plain(emitter: Emitter, op: Atomic) -> Expr:
     _check(op, is_possible=_has_instruction(op.kind, op.value.tile.dtype))
     shape, value = op.result.tile.shape, update_of(emitter, op)
-    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape)
+    address = emitter.spelling.cover(accesses.pointer(emitter, op), shape)
     options = [*_masked(emitter, op), f'sem="{op.order}"']
     return call(f"tl.atomic_{op.kind}", address, value, *options, shape=shape)
 
@@ -189,7 +189,7 @@ def _compare_and_swap(emitter: Emitter, op: Atomic) -> Expr:
     assert op.expected is not None
     _check(op, is_possible=op.value.tile.dtype.bits >= 16)
     shape = op.result.tile.shape
-    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape)
+    address = emitter.spelling.cover(accesses.pointer(emitter, op), shape)
     expected, value = emitter.exact(op.expected), emitter.exact(op.value)
     mask = accesses.access_mask(emitter, op, shape)
     if mask is not None:
@@ -202,7 +202,7 @@ def _in_words(emitter: Emitter, op: Atomic) -> Expr:
     """Bits of an element of 8 or 16 bits, through the aligned word of 32 that holds it."""
     shape, dtype = op.result.tile.shape, op.value.tile.dtype
     bits = max(dtype.bits, 8)
-    address = accesses.cover(emitter, accesses.pointer(emitter, op), shape).method("to", "tl.int64")
+    address = emitter.spelling.cover(accesses.pointer(emitter, op), shape).method("to", "tl.int64")
     place = emitter.named("address", address)
     shift = emitter.named("shift", Expr(f"(({place} & 3) * 8).to(tl.uint32)"))
     value = emitter.exact(op.value).method("to", f"tl.uint{bits}")

@@ -19,6 +19,7 @@ from tilesmith.backends.triton.emission.axes import Axis, AxisScope
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix, call
 from tilesmith.backends.triton.ops.elementwise import convert
+from tilesmith.backends.triton.single_pointers.spelling import GluonSpelling
 from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP, Layout, without_axes
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.function import Function
@@ -147,13 +148,12 @@ def _of_part(axis: Axis, part: Part) -> Axis:
     )
 
 
-class _RowSpelling(Spelling):
+class _RowSpelling(GluonSpelling):
     """Tiles have the rows of one group; the block itself has those of all groups."""
 
     def __init__(self, function: Function, schedule: Schedule, rows: str, num_rows: int) -> None:
         super().__init__(function, schedule)
-        self._rows = rows
-        self._num_rows = num_rows
+        self._rows, self._num_rows = rows, num_rows
         self.names.reserve(RESERVED_NAMES)
 
     @override

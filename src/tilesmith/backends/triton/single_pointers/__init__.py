@@ -1,0 +1,1 @@
+"""Pointers to one element that all lanes of a tile read."""
