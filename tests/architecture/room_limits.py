@@ -34,7 +34,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/loop_ends": (2, 57),
     "tilesmith/backends/triton/runtime_tiles": (2, 49),
     "tilesmith/backends/triton/model/turned_tiles": (2, 21),
-    "tilesmith/jit/fallbacks": (2, 84),
+    "tilesmith/jit/fallbacks": (2, 86),
     "tilesmith/runtime/launchers/long_builds": (2, 48),
     "tilesmith/backends/triton/lane_order": (2, 82),
     "tilesmith/backends/triton/loop_limits": (2, 64),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_992,
+    "lines in src": 119_994,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from types import MethodType
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.kernel_warnings import ConfigReplaced, WarningLog
@@ -55,7 +56,8 @@ class Fallback:
             except errors.BaseError as error:
                 problem = problem or error
                 continue
-            if self._is_late:
+            # A bound method takes no attribute; it is none that refuses.
+            if self._is_late and not isinstance(self._current, MethodType):
                 self._current.is_replaceable = has_others  # type: ignore[attr-defined]
             if problem is not None:
                 self._warn(failed, problem)
