@@ -33,7 +33,7 @@ def checked_names() -> dict[str, str]:
     """Name to place, as type checkers are told."""
     tree = ast.parse(SOURCE.read_text())
     block = next(item for item in tree.body if isinstance(item, ast.If))
-    found = {"jit": "tilesmith.jit.typed.decorators:kernel"}
+    found = {"jit": "tilesmith.jit.typed:kernel"}
     for item in block.body:
         if isinstance(item, ast.FunctionDef):  # its module stands above what may be imported
             found[item.name] = f"tilesmith.autotuner:{item.name}"

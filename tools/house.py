@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -25,170 +25,12 @@ from examples.softmax import softmax
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
+PACKAGE = SOURCE / "tilesmith"
 BACKENDS = "src/tilesmith/backends/"
 DEVICE_QUESTION = re.compile(r"\bis_gpu\b|\btarget\.kind\b")
 LANE_MIXING_OP = re.compile(r"\bSort\b")
 MAX_SIDE_BY_SIDE = 25
 UNUSED = "unused symbols (vulture)"
-NEW_ROOMS = (
-    "tilesmith/backends/triton/multiply_adds",
-    "tilesmith/backends/triton/loop_ends",
-    "tilesmith/backends/triton/moved_values",
-    "tilesmith/backends/triton/runtime_tiles",
-    "tilesmith/backends/triton/model/turned_tiles",
-    "tilesmith/jit/fallbacks",
-    "tilesmith/runtime/launchers/long_builds",
-    "tilesmith/backends/triton/loop_limits",
-    "tilesmith/backends/triton/short_integers",
-    "tilesmith/backends/triton/view_order",
-    "tilesmith/backends/triton/single_pointers",
-    "tilesmith/backends/triton/lane_order",
-    "tilesmith/backends/triton/merged_groups",
-    "tilesmith/backends/triton/moved_values",
-    "tilesmith/analysis/merged_groups",
-    "tilesmith/analysis/memory_order",
-    "tilesmith/frontend/tracing/plain_strides",
-    "tilesmith/schedule/other_forms",
-    "tilesmith/schedule/by_pointers",
-    "tilesmith/passes/merged_groups",
-    "tilesmith/backends/triton/warp_roles/asides",
-    "tilesmith/backends/triton/narrow_floats",
-    "tilesmith/backends/triton/special_values",
-    "tilesmith/backends/triton/early_starts",
-    "tilesmith/backends/triton/heuristics/column_parts",
-    "tilesmith/backends/triton/heuristics/exact_products",
-    "tilesmith/backends/triton/heuristics/row_launches",
-    "tilesmith/backends/triton/heuristics/overlap",
-    "tilesmith/passes/row_launches",
-    "tilesmith/cli/lost",
-    "tilesmith/cli/recording",
-    "tilesmith/diagnostics/files",
-    "tilesmith/diagnostics/rendering",
-    "tilesmith/frontend/advice",
-    "tilesmith/schedule/given",
-    "tilesmith/schedule/spread",
-    "tilesmith/interpreter/schedules",
-    "tilesmith/backends/triton/early_loads",
-    "tilesmith/frontend/functions/generator",
-    "tilesmith/backends/triton/warp_roles",
-    "tilesmith/backends/triton/warp_roles/columns",
-    "tilesmith/backends/triton/warp_roles/edges",
-    "tilesmith/backends/triton/warp_roles/ends",
-    "tilesmith/backends/triton/warp_roles/factors",
-    "tilesmith/backends/triton/warp_roles/listed",
-    "tilesmith/backends/triton/warp_roles/nests",
-    "tilesmith/backends/triton/warp_roles/shortcuts",
-    "tilesmith/analysis/converted_operands",
-    "tilesmith/passes/converted_operands",
-    "tilesmith/passes/product_forms",
-    "tilesmith/backends/triton/heuristics/pairs",
-    "tilesmith/backends/triton/heuristics/pair_tiles",
-    "tilesmith/passes/summed_parts",
-    "tilesmith/passes/spread_loops",
-    "tilesmith/analysis/summed_products",
-    "tilesmith/analysis/spread_loops",
-    "tilesmith/backends/triton/unseen_lanes",
-    "tilesmith/backends/triton/tile_ends",
-    "tilesmith/backends/triton/heuristics/groups",
-    "tilesmith/backends/triton/heuristics/shared_sums",
-    "tilesmith/backends/triton/warp_roles/short_sums",
-    "tilesmith/compiler/earlier_launches",
-    "tilesmith/backends/triton/model/computed_operands",
-    "tilesmith/runtime/launchers/in_order",
-    "tilesmith/runtime/launchers/turns",
-    "tilesmith/runtime/launchers/unloading",
-    "tilesmith/backends/triton/heuristics/narrow_products",
-    "tilesmith/backends/triton/heuristics/sides",
-    "tilesmith/backends/triton/heuristics/long_rows",
-    "tilesmith/backends/triton/counted_loops",
-    "tilesmith/backends/triton/heuristics/loops",
-    "tilesmith/backends/triton/heuristics/measured",
-    "tilesmith/backends/triton/heuristics/shared_rows",
-    "tilesmith/backends/triton/quotients",
-    "tilesmith/backends/triton/role_clusters",
-    "tilesmith/analysis/shared_rows",
-    "tilesmith/passes/shared_rows",
-    "tilesmith/passes/undone_views",
-    "tilesmith/backends/triton/turned_products",
-    "tilesmith/backends/triton/savings",
-    "tilesmith/bench/economy",
-    "tilesmith/bench/judging",
-    "tilesmith/bench/contents",
-    "tilesmith/bench/large_inputs",
-    "tilesmith/numerics/parts",
-    "tilesmith/numerics/rounded_products",
-    "tilesmith/passes/rejoined_indices",
-    "tilesmith/backends/triton/kept_lanes",
-    "tilesmith/backends/triton/joined_walks",
-    "tilesmith/backends/triton/short_powers",
-    "tilesmith/schedule/model/ends",
-    "tilesmith/backends/triton/heuristics/alone_products",
-    "tilesmith/backends/triton/heuristics/few_walkers",
-    "tilesmith/bench/scoreboard",
-    "tilesmith/cli/explore",
-    "tilesmith/jit/exploring",
-    "tilesmith/lab/drawing",
-    "tilesmith/tune/pictures",
-    "tilesmith/backends/cpu/planning/closures",
-    "tilesmith/backends/cpu/dots/joined_steps",
-    "tilesmith/backends/cpu/lowering/known_extents",
-    "tilesmith/backends/cpu/one_column",
-    "tilesmith/backends/cpu/schedule/groups",
-    "tilesmith/backends/cpu/emission/packed_ahead",
-    "tilesmith/backends/cpu/planning/single_positions",
-    "tilesmith/backends/cpu/positions",
-    "tilesmith/backends/cpu/line_marks",
-    "tilesmith/cli/dispatch",
-    "tilesmith/cli/explain",
-    "tilesmith/cli/export",
-    "tilesmith/cli/fleet",
-    "tilesmith/cli/team",
-    "tilesmith/cli/json_option",
-    "tilesmith/cli/lint",
-    "tilesmith/cli/puzzles",
-    "tilesmith/cli/scoreboard",
-    "tilesmith/cli/setup",
-    "tilesmith/compiler/launch_guards",
-    "tilesmith/diagnostics/operators",
-    "tilesmith/frontend/host_calls",
-    "tilesmith/frontend/read_values",
-    "tilesmith/frontend/tracing/packed",
-    "tilesmith/frontend/tracing/settled",
-    "tilesmith/gradients/rounded",
-    "tilesmith/gradients/versions",
-    "tilesmith/gradients/whole_axes",
-    "tilesmith/frontend/source/rewriting",
-    "tilesmith/measure/ranks",
-    "tilesmith/numerics/doctor/hypotheses",
-    "tilesmith/jit/batching",
-    "tilesmith/jit/fixed_host",
-    "tilesmith/jit/fixed_host/rewriting",
-    "tilesmith/jit/forms",
-    "tilesmith/jit/direct_calls",
-    "tilesmith/jit/exact_forms",
-    "tilesmith/jit/fixed_host/native_calls",
-    "tilesmith/frontend/source/untouched",
-    "tilesmith/jit/function_protocol",
-    "tilesmith/jit/graphs",
-    "tilesmith/jit/output",
-    "tilesmith/jit/shards",
-    "tilesmith/jit/staging",
-    "tilesmith/jit/typed",
-    "tilesmith/jit/visible",
-    "tilesmith/operators/batching",
-    "tilesmith/operators/inside",
-    "tilesmith/backends/cpu/emission/shared_lanes",
-    "tilesmith/backends/cpu/lowering/prefetches",
-    "tilesmith/backends/cpu/math/scaling",
-    "tilesmith/backends/cpu/op_costs",
-    "tilesmith/backends/cpu/positions/confined",
-    "tilesmith/compiler/backend_steps",
-    "tilesmith/passes/carried_lines",
-    "tilesmith/passes/settled_conditions",
-    "tilesmith/runtime/generated",
-    "tilesmith/tune/places",
-)
-"""Capabilities that came later, inside the room they belong to: counted apart from it."""
 
 
 def source_files() -> list[Path]:
@@ -286,23 +128,29 @@ def unused_symbols() -> list[str]:
     return [line for line in found.stdout.splitlines() if line.startswith("src/")]
 
 
-@cache
-def rooms() -> dict[str, tuple[int, int]]:
-    """Files and lines of each folder with its subfolders; new rooms count for the package only."""
+def rooms(apart: Iterable[str] = ()) -> dict[str, tuple[int, int]]:
+    """Files and lines of each folder of the package, with its subfolders.
+
+    What is named in ``apart``, modules and folders (``passes/``), counts by itself, not in the
+    folders around it. The whole package is ``.``, and has everything.
+    """
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for path in source_files():
         lines = len(path.read_text().splitlines())
-        for name in _counted_in(path.relative_to(SOURCE)):
+        for name in _counted_in(path.relative_to(PACKAGE), frozenset(apart)):
             found[name][0] += 1
             found[name][1] += lines
     return {name: (counts[0], counts[1]) for name, counts in sorted(found.items())}
 
 
-def _counted_in(path: Path) -> list[str]:
-    """The folders whose figures a file is part of."""
-    names = [parent.as_posix() for parent in path.parents]
-    new = [position for position, name in enumerate(names) if name in NEW_ROOMS]
-    return [*names[: new[0] + 1], *names[-2:]] if new else names
+def _counted_in(path: Path, apart: frozenset[str]) -> list[str]:
+    """The folders, and what counts by itself, whose figures a file is part of: from the inside."""
+    folders = [parent.as_posix() for parent in path.parents]
+    named = [path.as_posix(), *(f"{folder}/" for folder in folders[:-1])]
+    for position, name in enumerate(named):
+        if name in apart:
+            return [*folders[:position], name, "."]
+    return folders
 
 
 def frames_to_emit() -> list[str]:
@@ -344,16 +192,9 @@ def _is_in(frame: FrameType | None, place: str) -> bool:
     return frame is not None and place in frame.f_code.co_filename
 
 
-def is_room(name: str) -> bool:
-    """Whether a folder has a limit of its own: those of the package, each backend, new rooms."""
-    parts = name.split("/")
-    is_backend = len(parts) == 3 and parts[1] == "backends"
-    return len(parts) == 2 or is_backend or name in NEW_ROOMS
-
-
 def figures() -> dict[str, int]:
     """The table, but for what vulture needs ten seconds for."""
-    files, lines = rooms()["tilesmith"]
+    files, lines = rooms()["."]
     return {
         "lines in src": lines,
         "files in src": files,

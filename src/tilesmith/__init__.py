@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tilesmith.frontend.language.host_functions import cdiv, next_power_of_2
     from tilesmith.jit.kernel import Kernel
     from tilesmith.jit.output.code import OutputCodeOptions
-    from tilesmith.jit.typed.decorators import kernel
+    from tilesmith.jit.typed import kernel
     from tilesmith.schedule.config import Config
     from tilesmith.settings import RefMode, Settings
 
@@ -49,8 +49,8 @@ _PLACES = {
     "exc": "tilesmith.exc",
     "experimental": "tilesmith.experimental",
     "from_cache": "tilesmith.autotuner:from_cache",
-    "jit": "tilesmith.jit.typed.decorators:kernel",
-    "kernel": "tilesmith.jit.typed.decorators:kernel",
+    "jit": "tilesmith.jit.typed:kernel",
+    "kernel": "tilesmith.jit.typed:kernel",
     "language": "tilesmith.language",
     "next_power_of_2": "tilesmith.frontend.language.host_functions:next_power_of_2",
     "runtime": "tilesmith.runtime",

@@ -6,7 +6,7 @@ from tilesmith.diagnostics.catalogue import *
 from tilesmith.diagnostics.kernel_errors import *
 from tilesmith.diagnostics.kernel_warnings import *
 from tilesmith.diagnostics.operation_errors import *
-from tilesmith.diagnostics.operators.operator_errors import *
+from tilesmith.diagnostics.operator_errors import *
 from tilesmith.diagnostics.statement_errors import *
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]

@@ -18,7 +18,7 @@ from examples.softmax import softmax
 from tilesmith.cli.dispatch import command
 from tilesmith.cli.dispatch.shapes_file import flags_of_lines, line_of
 from tilesmith.cli.main import app
-from tilesmith.cli.recording.command import recorded_calls, write_calls
+from tilesmith.cli.recording import recorded_calls, write_calls
 from tilesmith.lab.workload.argument_text import parse_arguments
 
 RUN = CliRunner()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tilesmith.backends.cpu.schedule.rules import HEURISTICS as CPU_HEURISTICS
 from tilesmith.backends.triton.schedule_rules import HEURISTICS as TRITON_HEURISTICS
-from tilesmith.cli.explain.command import GROUNDS
+from tilesmith.cli.explain import GROUNDS
 from tilesmith.cli.main import app
 from tilesmith.compiler.pipeline import STAGES
 

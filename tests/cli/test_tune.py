@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.tune.report.searches import make_result
-from tilesmith.cli.fleet import command
+from tilesmith.cli import tune
 from tilesmith.cli.main import app
 from tilesmith.schedule.config import Config
 from tilesmith.tune.result import StopReason
@@ -89,7 +89,7 @@ class Searches:
 @pytest.fixture
 def searches(monkeypatch) -> Searches:
     made = Searches()
-    monkeypatch.setattr(command, "search", made)
+    monkeypatch.setattr(tune, "search", made)
     return made
 
 
@@ -297,7 +297,7 @@ def test_interrupting_before_there_is_a_result(module, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "search", interrupted)
+    monkeypatch.setattr(tune, "search", interrupted)
     done = run("tune", "mine:double", *ARGS)
     assert done.exit_code == 130
     assert done.stderr == "interrupted\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.backends.triton.test_ragged_roles import KERNELS, make_args, spoiled
+from tests.backends.triton.warp_roles.test_ragged_roles import KERNELS, make_args, spoiled
 from tilesmith.backends.triton.warp_roles.rules import FORM
 from tilesmith.numerics.compare import check_against
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.passes.test_split_rows import FAMILY
-from tilesmith.backends.triton.heuristics.shared_rows.parts import PRODUCT_FORMS
+from tilesmith.backends.triton.heuristics.shared_rows import PRODUCT_FORMS
 from tilesmith.numerics.compare import check_against
 
 pytestmark = [

@@ -40,7 +40,7 @@ from examples.fp8_attention import FP8, fp8_attention
 from examples.fp8_attention import reference as reference_fp8
 from tilesmith import Config
 from tilesmith.numerics.compare import check_against
-from tilesmith.numerics.rounded_products.norms import allowed_norm
+from tilesmith.numerics.rounded_products import allowed_norm
 
 FORM = "warp_roles"
 Tensors = tuple[torch.Tensor, ...]

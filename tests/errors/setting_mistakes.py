@@ -11,7 +11,7 @@ from tests.errors.case import Case, X
 from tests.errors.definition_mistakes import copy
 from tilesmith import exc
 from tilesmith.autotuner import EnumFragment, FiniteSearch, PowerOfTwoFragment
-from tilesmith.jit.typed.decorators import make_kernel as kernel_without_tuner
+from tilesmith.jit.typed import make_kernel as kernel_without_tuner
 
 
 def run_with(**settings):

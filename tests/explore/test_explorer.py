@@ -12,7 +12,7 @@ import tilesmith
 import tilesmith.language as hl
 from examples.attention import attention
 from examples.softmax import softmax
-from tilesmith.cli.explain.command import stage_lines
+from tilesmith.cli.explain import stage_lines
 from tilesmith.explore import machine_code
 from tilesmith.explore.costs import NotHereError, measure_ms, neighbours
 

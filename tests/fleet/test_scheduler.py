@@ -21,7 +21,7 @@ from tilesmith.runtime.device import describe_device, target_of
 from tilesmith.schedule.config import Config
 from tilesmith.store.outcome import Candidate, Outcome, Verdict
 from tilesmith.store.winners import Winners
-from tilesmith.tune.places.place import LocalPlace, Place
+from tilesmith.tune.places import LocalPlace, Place
 from tilesmith.tune.result import StopReason, TuneResult
 
 HERE = target_of(torch.device("cpu"))

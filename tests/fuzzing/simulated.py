@@ -14,7 +14,7 @@ from unittest import mock
 
 from tests.fuzzing.unlaunched import GPU, compiled_for
 from tilesmith.runtime.launchers import triton as launching
-from tilesmith.runtime.launchers.long_builds.refusal import refuse_long
+from tilesmith.runtime.launchers.long_builds import refuse_long
 from tilesmith.targets import parse_target
 from tools.ptx_machine.launching import Launcher
 

@@ -14,7 +14,7 @@ import torch
 from tilesmith.backends.triton.build import Pointer, build_kernel
 from tilesmith.exc import TritonError
 from tilesmith.runtime.launchers import triton as launching
-from tilesmith.runtime.launchers.long_builds.refusal import refuse_long
+from tilesmith.runtime.launchers.long_builds import refuse_long
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"

@@ -16,7 +16,7 @@ import tilesmith as helion
 import tilesmith.language as hl
 from tilesmith import exc
 from tilesmith.frontend.source.kernel_source import KernelSource
-from tilesmith.frontend.source.untouched.tensors import leaves_tensors
+from tilesmith.frontend.source.untouched_tensors import leaves_tensors
 from tilesmith.jit import call_finder, definition
 from tilesmith.runtime.calls.reader import process_readers
 from tilesmith.settings import Settings

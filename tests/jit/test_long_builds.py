@@ -14,8 +14,8 @@ import tilesmith.exc as errors
 import tilesmith.language as hl
 from tilesmith.backends.triton.build import evaluate_constexprs
 from tilesmith.diagnostics.kernel_warnings import WarningLog
-from tilesmith.jit.fallbacks.fallback import Fallback
-from tilesmith.runtime.launchers.long_builds.refusal import MOST_BYTES, refuse_long
+from tilesmith.jit.fallbacks import Fallback
+from tilesmith.runtime.launchers.long_builds import MOST_BYTES, refuse_long
 from tilesmith.schedule.config import Config
 
 

@@ -9,7 +9,7 @@ import torch
 
 from tilesmith import language as hl
 from tilesmith.jit import bound_kernel
-from tilesmith.jit.typed.decorators import make_kernel as kernel
+from tilesmith.jit.typed import make_kernel as kernel
 from tilesmith.schedule.config import Config
 
 WINNER = Config(block_sizes=[32])

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from tilesmith.measure.ranks.correlation import rank_correlation
+from tilesmith.measure.rank_correlation import rank_correlation
 from tilesmith.measure.statistics import (
     chance_of_ranks,
     median,

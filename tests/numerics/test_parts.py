@@ -8,8 +8,8 @@ from math import inf, nan
 import pytest
 import torch
 
+from tilesmith.numerics import tally as parts
 from tilesmith.numerics.compare import ErrorReport, measure_by
-from tilesmith.numerics.parts import tally as parts
 from tilesmith.numerics.tolerance import Budget
 
 BUDGET = Budget(torch.bfloat16, reduction_length=64)

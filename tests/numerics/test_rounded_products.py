@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.device.warp_role_cases import GRADIENTS, Case, check_gradients, make_args
-from tilesmith.numerics.rounded_products.norms import allowed_norm
+from tilesmith.numerics.rounded_products import allowed_norm
 
 BF16, F16 = torch.bfloat16, torch.float16
 

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 import tilesmith as helion
 from tests.operators.graph_kernels import scale
-from tilesmith.operators.inside.tangents import FORWARD_MODE
+from tilesmith.operators.inside import FORWARD_MODE
 
 # With torch 2.15 what make_dual imports warns.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.passes.program_text import body_after, make_program
 from tilesmith.ir.types import Dim
-from tilesmith.passes.carried_lines.carried import carry_sums_of_lines
+from tilesmith.passes.carried_lines import carry_sums_of_lines
 
 PROGRAM = """
     %start = full() {{value={start}}} : {dtype}[t, u]

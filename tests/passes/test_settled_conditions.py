@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.passes.program_text import body_after, make_program
-from tilesmith.passes.settled_conditions.settled import settle_conditions
+from tilesmith.passes.settled_conditions import settle_conditions
 
 # In the grid over tiles %i of t, which ends at %hundred; the inner loop over u ends at %n.
 LOOP = """

@@ -34,7 +34,7 @@ from tilesmith.ir.ops.control_flow import Grid, GroupBarrier, If, Loop
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.ops.reduction import Reduce
 from tilesmith.ir.traversal import walk, walk_function
-from tilesmith.passes.shared_rows.parts import MOST_KEPT
+from tilesmith.passes.shared_rows import MOST_KEPT
 from tilesmith.passes.split_rows import Form
 
 Results = dict[str, torch.Tensor]

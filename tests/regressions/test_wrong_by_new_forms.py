@@ -8,9 +8,9 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from benchmarks.attention_forward import rounded_scores
-from tests.backends.triton.gluon_simulator import Simulation
-from tests.backends.triton.warp_role_modules import emit
-from tilesmith.analysis.spread_loops.site import find_spread_loop
+from tests.backends.triton.warp_roles.gluon_simulator import Simulation
+from tests.backends.triton.warp_roles.warp_role_modules import emit
+from tilesmith.analysis.spread_loops import find_spread_loop
 
 
 @tilesmith.kernel(config=tilesmith.Config(block_sizes=[16, 16]))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tilesmith import exc, runtime
-from tilesmith.runtime.generated import launching
+from tilesmith.runtime import generated
 from tilesmith.targets import cuda_target, hip_target
 
 
@@ -43,20 +43,20 @@ def test_a_launch_hands_everything_to_triton() -> None:
     [("gfx942", 304, 8), ("gfx942", 228, 6), ("gfx950", 256, 8), ("gfx950", 80, 1)],
 )  # fmt: skip
 def test_chiplets_are_counted(monkeypatch: pytest.MonkeyPatch, arch, units, count) -> None:
-    monkeypatch.setattr(launching, "target_of", lambda device: hip_target(arch))
-    monkeypatch.setattr(launching, "get_num_sm", lambda device: units)
+    monkeypatch.setattr(generated, "target_of", lambda device: hip_target(arch))
+    monkeypatch.setattr(generated, "get_num_sm", lambda device: units)
     assert runtime.get_num_xcd(torch.device("cuda")) == count
 
 
 def test_other_devices_are_one_chiplet(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runtime.get_num_xcd(torch.device("cpu")) == 1
-    monkeypatch.setattr(launching, "target_of", lambda device: cuda_target(90))
+    monkeypatch.setattr(generated, "target_of", lambda device: cuda_target(90))
     assert runtime.get_num_xcd(torch.device("cuda")) == 1
 
 
 def test_triton_gets_memory_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     fake = SimpleNamespace(set_allocator=given.append)
-    monkeypatch.setattr(launching, "import_module", lambda name: fake)
+    monkeypatch.setattr(generated, "import_module", lambda name: fake)
     runtime.set_triton_allocator()
     assert callable(given[0])

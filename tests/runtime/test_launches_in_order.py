@@ -10,7 +10,7 @@ import torch
 
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.runtime.arguments import LaunchOptions
-from tilesmith.runtime.launchers.in_order.launching import triton_launcher
+from tilesmith.runtime.launchers.in_order import triton_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 
 Log = list[tuple[str, dict[str, Any]]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilesmith.runtime.launchers.turns.streams import Turns
+from tilesmith.runtime.launchers.turns import Turns
 
 WAITING = 31
 """Programs of one kernel that may wait for another of its own."""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from tilesmith.runtime.launchers.unloading import code
-from tilesmith.runtime.launchers.unloading.code import Launches, unload_dropped
+from tilesmith.runtime.launchers import unloading
+from tilesmith.runtime.launchers.unloading import Launches, unload_dropped
 
 SIDE, DEFAULT = 7, 0
 DEVICE = torch.device("cuda", 1)
@@ -54,13 +54,13 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     made = Driver()
-    monkeypatch.setattr(code.ctypes, "CDLL", lambda name: made.library)
+    monkeypatch.setattr(unloading.ctypes, "CDLL", lambda name: made.library)
     stream = SimpleNamespace(synchronize=lambda: made.asked.append("waits"))
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: stream)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(code, "_dropped", type(code._dropped)())
-    monkeypatch.setattr(code, "unloaded", {})
+    monkeypatch.setattr(unloading, "_dropped", type(unloading._dropped)())
+    monkeypatch.setattr(unloading, "unloaded", {})
     return made
 
 
@@ -81,7 +81,7 @@ def test_code_that_is_gone_is_unloaded_after_the_device_has_done_with_it(driver:
     # The relaxed mode, and the one from before after that.
     assert driver.asked == ["waits", (3, 2), (4, 2)]
     assert driver.mode == 0
-    assert code.unloaded == {1: 2}
+    assert unloading.unloaded == {1: 2}
 
 
 @pytest.mark.parametrize("streams", [(SIDE,), (DEFAULT, SIDE), (SIDE, DEFAULT)])
@@ -104,14 +104,14 @@ def test_what_somebody_holds_stays(driver: Driver):
 
 
 def test_few_modules_wait_for_more(driver: Driver):
-    for module in range(code.MOST_DROPPED - 1):
+    for module in range(unloading.MOST_DROPPED - 1):
         launched(module, DEFAULT)
     gc.collect()
     assert unload_dropped() == 0
     launched(99, DEFAULT)
     gc.collect()
-    assert unload_dropped() == code.MOST_DROPPED
-    assert len(driver.unloaded) == code.MOST_DROPPED
+    assert unload_dropped() == unloading.MOST_DROPPED
+    assert len(driver.unloaded) == unloading.MOST_DROPPED
 
 
 def test_what_was_never_loaded_is_not_unloaded(driver: Driver):

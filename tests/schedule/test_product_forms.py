@@ -10,8 +10,8 @@ import pytest
 from tests.lowering import schedule_function
 from tests.schedule import programs
 from tests.specs import config_spec, form_spec
-from tilesmith.backends.triton.heuristics.row_launches.forms import TWO_LAUNCHES
-from tilesmith.backends.triton.heuristics.shared_rows.parts import (
+from tilesmith.backends.triton.heuristics.row_launches import TWO_LAUNCHES
+from tilesmith.backends.triton.heuristics.shared_rows import (
     EXCHANGE,
     LAST_REDUCES,
     PRODUCT_FORMS,

@@ -13,7 +13,7 @@ import tilesmith
 from tests.tune.kernels import config, make_add
 from tilesmith import exc
 from tilesmith.autotuner import BoundSearch, FiniteSearch, from_cache
-from tilesmith.jit.typed.decorators import make_kernel as kernel_without_tuner
+from tilesmith.jit.typed import make_kernel as kernel_without_tuner
 from tilesmith.lab.processes.build_pool import idle_processes
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings, child_environment

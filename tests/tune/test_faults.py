@@ -37,11 +37,9 @@ def own_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def faults(monkeypatch):
     """Sets faults by candidate, which are numbered from 1 in the order they are asked for."""
+    monkeypatch.setattr("tilesmith.tune.places.RUNNER_MODULE", "tests.tune.runner.faulty_runner")
     monkeypatch.setattr(
-        "tilesmith.tune.places.place.RUNNER_MODULE", "tests.tune.runner.faulty_runner"
-    )
-    monkeypatch.setattr(
-        "tilesmith.tune.places.place.BUILD_FUNCTION", "tests.tune.runner.faulty_runner:build"
+        "tilesmith.tune.places.BUILD_FUNCTION", "tests.tune.runner.faulty_runner:build"
     )
 
     def put(**by_key: str) -> None:
@@ -143,9 +141,7 @@ def test_when_every_candidate_fails_the_kernel_still_runs(faults, capsys):
 
 
 def test_a_runner_that_cannot_start_leaves_the_default(monkeypatch, capsys):
-    monkeypatch.setattr(
-        "tilesmith.tune.places.place.RUNNER_MODULE", "tilesmith.tune.no_such_module"
-    )
+    monkeypatch.setattr("tilesmith.tune.places.RUNNER_MODULE", "tilesmith.tune.no_such_module")
     kernel = make_add()
     result, history = search(kernel, (X, Y), [256, 128])
     assert result.stop is StopReason.NO_RUNNER

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilesmith.jit.typed.first_call import wants_search
+from tilesmith.jit.typed import wants_search
 from tilesmith.schedule.config import Config
 from tilesmith.settings import Settings
 from tilesmith.tune.options import options_from_settings

@@ -10,7 +10,7 @@ import torch
 import tilesmith
 from examples import matmul_layernorm as example
 from tilesmith.backends.cpu.schedule.rules import CpuRules
-from tilesmith.backends.triton.heuristics.shared_rows.parts import LAST_REDUCES, TWO_PHASES
+from tilesmith.backends.triton.heuristics.shared_rows import LAST_REDUCES, TWO_PHASES
 from tilesmith.jit.tuner import TuneRequest
 from tilesmith.numerics.compare import check_against
 from tilesmith.schedule.config import Config

@@ -20,8 +20,8 @@ import torch
 import tilesmith
 import tilesmith.language as hl
 from tilesmith import keywords
+from tilesmith.jit import typed
 from tilesmith.jit.staging.configs import STAGES
-from tilesmith.jit.typed import decorators
 from tilesmith.schedule.config import KEYS_BY_NAME, PLURALS, PORTABLE_KEYS, STRUCTURE
 from tilesmith.settings import Settings
 from tilesmith.tune.options import METHOD_KEYWORDS, PREFIX
@@ -34,7 +34,7 @@ MARK = "# pyright: ignore["
 
 
 def hints(kind: Any) -> Mapping[str, Any]:
-    return get_type_hints(kind, vars(decorators) | vars(keywords))
+    return get_type_hints(kind, vars(typed) | vars(keywords))
 
 
 SETTINGS = {item.name for item in fields(Settings)}
@@ -42,7 +42,7 @@ SETTINGS = {item.name for item in fields(Settings)}
 
 def test_every_setting_is_a_keyword():
     assert set(hints(keywords.SettingKeywords)) == SETTINGS
-    assert set(hints(decorators.KernelKeywords)) == SETTINGS | {
+    assert set(hints(typed.KernelKeywords)) == SETTINGS | {
         "config", "configs", "key", "settings",
     }  # fmt: skip
 

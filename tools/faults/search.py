@@ -30,10 +30,9 @@ from tilesmith.lab.workload import capture
 from tilesmith.store.journal import Journal
 from tilesmith.store.outcome import Outcome
 from tilesmith.store.winners import Winner, Winners, read_text
-from tilesmith.tune import tuner, workspace
+from tilesmith.tune import places, tuner, workspace
 from tilesmith.tune.autotune import Autotuner
 from tilesmith.tune.listener import History
-from tilesmith.tune.places import place
 from tools.faults import light_runner, light_server
 from tools.faults.points import Plan, Points
 
@@ -135,9 +134,9 @@ def _settle(spot: Spot, plan: Plan | None) -> None:
     # What is stored is looked at, whatever else runs here.
     workspace.Workspace.disturbed = 0.0  # type: ignore[assignment]
     build_pool.SERVER = light_server.MODULE
-    place.RUNNER_MODULE = spot.runner
+    places.RUNNER_MODULE = spot.runner
     if spot.runner != light_runner.MODULE:
-        place.BUILD_FUNCTION = f"{spot.runner}:build"
+        places.BUILD_FUNCTION = f"{spot.runner}:build"
     _note_what_is_kept(spot.notes)
     if plan is not None:
         os.environ.update(plan.environment())

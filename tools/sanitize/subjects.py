@@ -13,7 +13,7 @@ import torch
 import tilesmith
 from examples.matmul import bias_relu, matmul
 from examples.matmul import reference as matmul_reference
-from tests.backends.triton import test_ragged_roles as ragged
+from tests.backends.triton.warp_roles import test_ragged_roles as ragged
 from tests.device import warp_role_cases as roles
 from tests.examples.case import Case
 from tests.examples.cases import EXAMPLES

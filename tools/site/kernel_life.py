@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 
 from examples.softmax import softmax
-from tilesmith.cli.explain.command import explain_lines, stage_lines
+from tilesmith.cli.explain import explain_lines, stage_lines
 from tilesmith.explore.explorer import explore
 from tools.site.pages import ROOT
 

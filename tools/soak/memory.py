@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.runtime.launchers.unloading import code
+from tilesmith.runtime.launchers import unloading
 
 MOST_SHOWN = 12
 _MALLOC_FIELDS = (
@@ -84,7 +84,9 @@ class Modules:
         if torch.cuda.is_available():
             reserved = torch.cuda.memory_reserved() / 1e6
             available = torch.cuda.mem_get_info()[0] / 1e6
-        return Memory(used, free, reserved, available, self.loaded, sum(code.unloaded.values()))
+        return Memory(
+            used, free, reserved, available, self.loaded, sum(unloading.unloaded.values())
+        )
 
 
 def growth_by_file() -> Callable[[], list[str]]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 
 from tilesmith.bench.case import Arguments, Operator, load_suite
-from tilesmith.bench.contents.numbers import content_number, own_tensor
+from tilesmith.bench.contents import content_number, own_tensor
 from tilesmith.bench.plan import Job
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.numerics.compare import AccuracyError, ErrorReport, measure_by

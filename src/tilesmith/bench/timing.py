@@ -236,7 +236,7 @@ Tensors = tuple[torch.Tensor, ...]
 
 _MODULE = """
 import tilesmith.language as hl
-from tilesmith.jit.typed.decorators import make_kernel as kernel
+from tilesmith.jit.typed import make_kernel as kernel
 from tilesmith.schedule.config import Config
 
 @kernel(config=Config(block_sizes=[32, 32]))

@@ -20,7 +20,7 @@ import tilesmith.language as hl
 from tilesmith.diagnostics.wording import counted
 from tilesmith.disk.trust import reason_against
 from tilesmith.exc import OutOfBoundsAccess
-from tilesmith.jit.typed.decorators import kernel
+from tilesmith.jit.typed import kernel
 from tilesmith.runtime.native.host_cpu import host_target
 from tilesmith.schedule.config import Config
 from tilesmith.settings import SettingError, Settings

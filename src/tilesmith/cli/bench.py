@@ -35,7 +35,7 @@ from tilesmith.cli.json_option.plan import show_plan
 from tilesmith.cli.json_option.words import HELP, STDOUT
 from tilesmith.cli.output import SideConsole, UsageError, is_shown, tell
 from tilesmith.cli.results import load_results
-from tilesmith.cli.scoreboard.command import Run, board_jobs, run_scoreboard
+from tilesmith.cli.scoreboard import Run, board_jobs, run_scoreboard
 from tilesmith.diagnostics.wording import counted
 
 OURS_FAILED, HARNESS_FAILED = 1, 3

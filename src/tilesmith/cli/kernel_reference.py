@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilesmith.cli.lost.references import listed, near, no_file, no_module
+from tilesmith.cli.lost_references import listed, near, no_file, no_module
 from tilesmith.cli.run_script import install_helion_names
-from tilesmith.diagnostics.files.problems import file_problem
+from tilesmith.diagnostics.file_problems import file_problem
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.jit.kernel import Kernel
 

@@ -13,27 +13,27 @@ from typer.main import get_group
 from typing_extensions import override
 
 from tilesmith.cli.json_option.words import OPTION, with_place
-from tilesmith.diagnostics.files.problems import FILE_ERRORS, file_problem
+from tilesmith.diagnostics.file_problems import FILE_ERRORS, file_problem
 from tilesmith.version import __version__
 
 COMMANDS = {
     "run": ("run_script", "Run a script, also one written for Helion."),
-    "tune": ("fleet.command", "Find the fastest config of a kernel for given arguments."),
+    "tune": ("tune", "Find the fastest config of a kernel for given arguments."),
     "dispatch": ("dispatch.command", "Search a few configs for many shapes."),
-    "record": ("recording.command", "Run a script, and write what its kernels are called with."),
+    "record": ("recording", "Run a script, and write what its kernels are called with."),
     "facts": (
-        "explain.command",
+        "explain",
         "What a kernel multiplies, reduces and moves, in its own names.",
     ),
-    "explain": ("explain.command", "Which config a kernel gets without a search, and why."),
-    "explore": ("explore.command", "Write a page about a kernel, from source to machine code."),
+    "explain": ("explain", "Which config a kernel gets without a search, and why."),
+    "explore": ("explore", "Write a page about a kernel, from source to machine code."),
     "accuracy": ("accuracy", "Which of several results is wrong, and why."),
     "bench": ("bench", "Run kernels against eager, torch.compile and others."),
     "compare": ("compare", "Say what got faster or slower beyond noise."),
-    "export": ("export.command", "Write a package with compiled code, which needs torch alone."),
-    "cache": ("team.command", "What tuning has left on disk."),
-    "lint": ("lint.command", "Report what would fail when called, without running it."),
-    "puzzles": ("puzzles.command", "Twelve small tasks that teach tiles."),
+    "export": ("export", "Write a package with compiled code, which needs torch alone."),
+    "cache": ("team", "What tuning has left on disk."),
+    "lint": ("lint", "Report what would fail when called, without running it."),
+    "puzzles": ("puzzles", "Twelve small tasks that teach tiles."),
     "new": ("setup.new", "Write a kernel with a test and a benchmark to start from."),
     "doctor": ("setup.doctor", "Say what is installed and what works here."),
     "completion": ("setup.completion", "Print a script that completes commands and options."),

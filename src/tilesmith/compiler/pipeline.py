@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from tilesmith.backends.interface import Backend
-from tilesmith.compiler.backend_steps.steps import BACKEND_STEPS, BackendStep
+from tilesmith.compiler.backend_steps import BACKEND_STEPS, BackendStep
 from tilesmith.compiler.checks import check_loops, check_products
 from tilesmith.compiler.lowering import (
     Lowering,

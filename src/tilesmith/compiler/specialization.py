@@ -18,7 +18,7 @@ from tilesmith.analysis.run_order import SharedUpdate, find_shared_updates
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.interface import BackendTable
 from tilesmith.compiler.checks import check_written_tensors
-from tilesmith.compiler.earlier_launches.join import with_earlier_launch
+from tilesmith.compiler.earlier_launches import with_earlier_launch
 from tilesmith.compiler.lowering import Lowering, run_stages
 from tilesmith.compiler.module_source import HostMemo, with_host_function
 from tilesmith.compiler.pipeline import EMIT, SCHEDULED, STANDARD, STRUCTURE, TARGET, TRACE

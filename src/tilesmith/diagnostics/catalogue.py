@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 
 from typing_extensions import Self
 
+from tilesmith.diagnostics.line_marks import TAB_WIDTH, marker
 from tilesmith.diagnostics.location import SourceLocation
-from tilesmith.diagnostics.rendering.marks import TAB_WIDTH, marker
 
 MIN_GUTTER = 3
 MAX_CALLERS, MAX_AIRY = 3, 2

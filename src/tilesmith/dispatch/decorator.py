@@ -13,7 +13,7 @@ from tilesmith.dispatch.decision_file import DecisionFile, find_file
 from tilesmith.frontend.containers import tensors_in
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.kernel import Kernel
-from tilesmith.jit.typed.decorators import KernelKeywords, KernelMaker, LateTuner, make_kernel
+from tilesmith.jit.typed import KernelKeywords, KernelMaker, LateTuner, make_kernel
 from tilesmith.runtime.device import target_of
 from tilesmith.schedule.config import Config
 from tilesmith.store.lookup import find_stored_config

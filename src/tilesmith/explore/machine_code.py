@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.cpu.emission.kernel import emit_kernel
-from tilesmith.backends.cpu.line_marks.marks import Marks
+from tilesmith.backends.cpu.line_marks import Marks
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.explore.origins import (

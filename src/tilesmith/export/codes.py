@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.artifacts import Artifact, LaunchParameter
-from tilesmith.compiler.earlier_launches.join import in_one_launch
+from tilesmith.compiler.earlier_launches import in_one_launch
 from tilesmith.compiler.launch_guards.checks import (
     REQUIRE,
     HostNames,

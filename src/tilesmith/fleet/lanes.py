@@ -18,7 +18,7 @@ from tilesmith.fleet.ray_lane import RayLane
 from tilesmith.fleet.work import FleetError, Kind
 from tilesmith.runtime.device import describe_device
 from tilesmith.targets import Target
-from tilesmith.tune.places.place import LocalPlace, Place
+from tilesmith.tune.places import LocalPlace, Place
 
 TIMER = "tilesmith_timer"
 """The resource of a node whose CPU may be used for timing; as many as should be timed at once."""

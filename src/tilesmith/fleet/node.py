@@ -30,7 +30,7 @@ from tilesmith.lab.processes.child import RestartingChild
 from tilesmith.runtime.device import describe_device, target_of
 from tilesmith.store.lookup import toolchain
 from tilesmith.tune.jobs import BuildReply
-from tilesmith.tune.places.place import RUNNER_MODULE
+from tilesmith.tune.places import RUNNER_MODULE
 from tilesmith.tune.runner.build import build_program
 
 CACHE_VARIABLE = "TILESMITH_CACHE_DIR"

@@ -16,7 +16,7 @@ from tilesmith.store.outcome import Outcome
 from tilesmith.targets import Target
 from tilesmith.tune.context import Case
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.places.place import Place
+from tilesmith.tune.places import Place
 from tilesmith.tune.result import TuneResult
 
 

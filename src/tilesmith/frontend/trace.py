@@ -21,7 +21,7 @@ from tilesmith.frontend.containers import items_of, rebuilt, tensors_in
 from tilesmith.frontend.device_forms import DEVICE_BUILTINS, DeviceForms
 from tilesmith.frontend.device_loops import RUNTIME_FUNCTIONS
 from tilesmith.frontend.functions.torch_functions import DeviceMode, dispatch
-from tilesmith.frontend.host_calls.once import HostCalls, traced_host
+from tilesmith.frontend.host_calls import HostCalls, traced_host
 from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source.functionalise import RUNTIME
 from tilesmith.frontend.source.names import nested_codes, parameter_names
@@ -29,7 +29,7 @@ from tilesmith.frontend.source.split_kernel import SplitKernel
 from tilesmith.frontend.tracing import host_run, host_session
 from tilesmith.frontend.tracing import tracer as tracers
 from tilesmith.frontend.tracing.guards import Guard, GuardList
-from tilesmith.frontend.tracing.settled.sizes import larger_blocks
+from tilesmith.frontend.tracing.settled_sizes import larger_blocks
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import TensorType
 

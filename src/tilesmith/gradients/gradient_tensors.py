@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
-from tilesmith.gradients.placement import Mode, Placement
+from tilesmith.gradients.grids.placement import Mode, Placement
 from tilesmith.gradients.recurrences import KeptState
 from tilesmith.gradients.tape import Tape
 from tilesmith.gradients.terms import cotangent_dtype

@@ -15,9 +15,9 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.specialization import Specialization, Variant
 from tilesmith.frontend.source.split_kernel import SplitKernel
+from tilesmith.gradients.overwritten import is_of_leaf, names_before, whole_of
 from tilesmith.gradients.program import first_access, written_tensors
 from tilesmith.gradients.source.kernel_text import BackwardSource, Role
-from tilesmith.gradients.versions.overwritten import is_of_leaf, names_before, whole_of
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TensorType
 from tilesmith.runtime.arguments import compile_reader

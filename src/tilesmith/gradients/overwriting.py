@@ -13,7 +13,7 @@ from itertools import combinations
 from tilesmith.analysis.affine import AffineIndex, find_affine
 from tilesmith.analysis.memory_conflicts import Iterations, find_accesses, is_disjoint
 from tilesmith.analysis.run_order import Surroundings
-from tilesmith.gradients.grid_blocks import surroundings_of
+from tilesmith.gradients.grids.grid_blocks import surroundings_of
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.control_flow import Grid, Loop

@@ -20,11 +20,12 @@ from tilesmith.gradients.gradient_tensors import (
     Names,
     like,
 )
-from tilesmith.gradients.grid_blocks import can_group, group_rows, keep_visible_blocks
+from tilesmith.gradients.grids.grid_blocks import can_group, group_rows, keep_visible_blocks
+from tilesmith.gradients.grids.own_grids import StoredSum
+from tilesmith.gradients.grids.placement import Mode, Placement, loads_of_written, plan_gradients
 from tilesmith.gradients.normal_form import simplify_backward, simplify_forward
 from tilesmith.gradients.overwriting import Overwriting, find_overwriting
-from tilesmith.gradients.own_grids import StoredSum
-from tilesmith.gradients.placement import Mode, Placement, loads_of_written, plan_gradients
+from tilesmith.gradients.overwritten import read_before
 from tilesmith.gradients.products import reduce_to_lowest_terms
 from tilesmith.gradients.recurrences import KeptFunction, keep_states
 from tilesmith.gradients.reshaped import add_later
@@ -33,7 +34,6 @@ from tilesmith.gradients.saved import SavedValue, choose_saved, find_saved
 from tilesmith.gradients.shifts import find_idle_maxima, find_shifts, values_of
 from tilesmith.gradients.stages import with_own_grids
 from tilesmith.gradients.tape import Forward, Tape, find_active, find_reinterpreted
-from tilesmith.gradients.versions.overwritten import read_before
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation, Trait
 from tilesmith.ir.ops.control_flow import Grid, GridBarrier, GroupBarrier, While, Yield

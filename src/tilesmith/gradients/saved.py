@@ -14,7 +14,7 @@ from math import prod
 from typing import TypeVar
 
 from tilesmith.gradients.copies import Copies
-from tilesmith.gradients.rounded.uses import can_be_rounded
+from tilesmith.gradients.rounded_uses import can_be_rounded
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Grid, Loop

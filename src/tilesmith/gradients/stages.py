@@ -13,11 +13,11 @@ from math import prod
 
 from tilesmith.dtypes import DType
 from tilesmith.gradients.copies import Copies
+from tilesmith.gradients.grids.own_grids import StoredSum
+from tilesmith.gradients.grids.tiled_factors import FactorGrids
 from tilesmith.gradients.normal_form import simplify_backward
-from tilesmith.gradients.own_grids import StoredSum
 from tilesmith.gradients.recurrences import Extent, KeptState, state_indices
 from tilesmith.gradients.tape import without_effects
-from tilesmith.gradients.whole_axes.tiled_factors import FactorGrids
 from tilesmith.ir.function import Block, Function, Parameter
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop, Yield

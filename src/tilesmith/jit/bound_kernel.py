@@ -20,9 +20,9 @@ from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.exact_forms.form import ExactForm
+from tilesmith.jit.exact_forms import ExactForm
 from tilesmith.jit.executables import CapturedLaunch, Executable, Executables
-from tilesmith.jit.exploring.explorable import ExplorableKernel
+from tilesmith.jit.exploring import ExplorableKernel
 from tilesmith.jit.fixed_host.calls import FixedCalls
 from tilesmith.jit.launchers import find_launcher
 from tilesmith.jit.output.repro import with_caller, writing_repro

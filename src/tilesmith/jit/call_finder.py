@@ -18,14 +18,14 @@ from tilesmith.frontend.tracing.tracer import find_tracer
 from tilesmith.jit import call_keys
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.direct_calls.signatures import SLOW_WATCHES, WATCHES, make_signatures
-from tilesmith.jit.exact_forms.form import ExactForm
+from tilesmith.jit.direct_calls import SLOW_WATCHES, WATCHES, make_signatures
+from tilesmith.jit.exact_forms import ExactForm
 from tilesmith.jit.forms.matches import PLAIN, Match, compile_match
 from tilesmith.jit.forms.readable import are_readable
 from tilesmith.jit.specialization_key import alias_pattern, tensors_of
 from tilesmith.jit.visible.profiling import observe
 from tilesmith.operators.gradient import needs_gradient, stands_for_another
-from tilesmith.operators.inside.tangents import has_levels
+from tilesmith.operators.inside import has_levels
 from tilesmith.runtime.calls.reader import ArgumentSignatures
 
 MAX_EXACT_FORMS = 16

@@ -15,7 +15,7 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.tracing.host_run import marked_sizes
 from tilesmith.ir.types import dynamic_form, find_overlap
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.exact_forms.numbers import where_possible
+from tilesmith.jit.exact_forms import where_possible
 from tilesmith.jit.forms.matches import COMPARED, PLAIN, is_short, storages_differ
 from tilesmith.jit.specialization_key import (
     KeyMaker,

@@ -23,7 +23,7 @@ from tilesmith.frontend.language.host_functions import constexpr
 from tilesmith.frontend.source import checks
 from tilesmith.frontend.source.kernel_source import KernelSource, find_loops, read_kernel
 from tilesmith.frontend.source.split_kernel import SplitKernel, split_kernel
-from tilesmith.frontend.source.untouched.tensors import leaves_tensors
+from tilesmith.frontend.source.untouched_tensors import leaves_tensors
 from tilesmith.frontend.tracing.tracer import TraceOptions
 from tilesmith.jit.function_protocol.objects import plain_settings
 from tilesmith.jit.function_protocol.refusals import (

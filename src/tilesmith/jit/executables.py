@@ -18,7 +18,7 @@ import torch
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import whole_tile_sizes
 from tilesmith.compiler.specialization import Variant
-from tilesmith.frontend.host_calls.once import trial_host
+from tilesmith.frontend.host_calls import trial_host
 from tilesmith.frontend.trace import HostReturnedError, same_random_numbers
 from tilesmith.frontend.tracing.host_run import (
     HostWatch,
@@ -29,7 +29,7 @@ from tilesmith.frontend.tracing.host_run import (
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.compiled_kernel import CompiledKernel
-from tilesmith.jit.fallbacks.fallback import Fallback
+from tilesmith.jit.fallbacks import Fallback
 from tilesmith.jit.fixed_host.calls import FixedCalls, recognised_call
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, compile_choice, compile_guard, compile_reader

@@ -21,7 +21,7 @@ from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.direct_calls.connection import AnsweredKernel
+from tilesmith.jit.direct_calls import AnsweredKernel
 from tilesmith.jit.function_protocol.objects import KernelMethod, P, R, TypedKernel
 from tilesmith.jit.graphs.kernel import GraphKernel
 from tilesmith.jit.output.repro import repro_on_failure

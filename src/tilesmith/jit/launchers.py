@@ -23,8 +23,8 @@ from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.jit.runners import Runner
 from tilesmith.runtime.arguments import Launcher, LaunchOptions, compile_reader
 from tilesmith.runtime.launchers.cpu import native_launcher
-from tilesmith.runtime.launchers.in_order.launching import triton_launcher
-from tilesmith.schedule.by_pointers.configs import by_pointers
+from tilesmith.runtime.launchers.in_order import triton_launcher
+from tilesmith.schedule.by_pointers import by_pointers
 from tilesmith.schedule.config import Config
 
 CODE, LAUNCH = topic_log("code"), topic_log("launch")

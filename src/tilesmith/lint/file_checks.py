@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tilesmith.diagnostics.files.problems import file_problem
+from tilesmith.diagnostics.file_problems import file_problem
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.exc import NoDeviceLoopsInKernel
 from tilesmith.lint.kernel_checks import Mistake, Place, check_kernel

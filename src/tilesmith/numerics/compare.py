@@ -14,7 +14,7 @@ from functools import partial
 import torch
 
 from tilesmith.numerics import tolerance
-from tilesmith.numerics.parts.tally import ElementErrors, scale_of, tally
+from tilesmith.numerics.tally import ElementErrors, scale_of, tally
 
 
 class AccuracyError(AssertionError):

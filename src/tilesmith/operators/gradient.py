@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.diagnostics.operators import operator_errors as errors
+from tilesmith.diagnostics import operator_errors as errors
 from tilesmith.frontend.containers import tensors_in
 
 Backward = Callable[..., Any]

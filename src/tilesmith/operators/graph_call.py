@@ -20,9 +20,8 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from tilesmith.diagnostics.operators import operator_errors as errors
-from tilesmith.operators.inside.inner import NAMESPACE, is_exporting
-from tilesmith.operators.inside.tangents import check_tangents
+from tilesmith.diagnostics import operator_errors as errors
+from tilesmith.operators.inside import NAMESPACE, check_tangents, is_exporting
 from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator, plan_operator
 from tilesmith.operators.outline import KernelHost, Outline, outline_call, result_of
 from tilesmith.operators.structure import NoOperatorError, Parts, Structure, take_call_apart

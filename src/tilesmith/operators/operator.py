@@ -12,8 +12,13 @@ import tilesmith.exc as errors
 from tilesmith.operators.batching.gradient import BatchedGradient
 from tilesmith.operators.batching.operator import NOT_IN_TRANSFORMS, Batching
 from tilesmith.operators.gradient import Gradient, needs_gradient
-from tilesmith.operators.inside.inner import NAMESPACE, InnerOperator, implement, is_traced
-from tilesmith.operators.inside.tangents import check_tangents
+from tilesmith.operators.inside import (
+    NAMESPACE,
+    InnerOperator,
+    check_tangents,
+    implement,
+    is_traced,
+)
 from tilesmith.operators.outline import (
     KernelHost,
     Outline,

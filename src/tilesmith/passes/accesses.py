@@ -17,7 +17,7 @@ from tilesmith.analysis.memory_conflicts import (
     may_conflict,
     must_order,
 )
-from tilesmith.analysis.memory_order.ordering import with_barriers
+from tilesmith.analysis.memory_order import with_barriers
 from tilesmith.ir import traversal
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region

@@ -26,8 +26,8 @@ from tilesmith.ir.traversal import (
     rewrite_region,
 )
 from tilesmith.ir.types import Constant, Value
-from tilesmith.passes.rejoined_indices.rules import rejoin
-from tilesmith.passes.undone_views.rules import UNDONE_VIEWS
+from tilesmith.passes.rejoined_indices import rejoin
+from tilesmith.passes.undone_views import UNDONE_VIEWS
 
 _MOVING_FORMS = (Inserted, Repeated, Permuted, Reshaped, Picked, Gathered)
 """Forms in which every element of the result is one of the first operand."""

@@ -20,10 +20,9 @@ from tilesmith.ir.ops.control_flow import GridBarrier, Loop
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Value
 from tilesmith.passes.exchanged_parts import exchange_parts
-from tilesmith.passes.row_launches.memory import ThroughMemory
+from tilesmith.passes.row_launches import ThroughMemory
 from tilesmith.passes.row_split import made_at_launch
-from tilesmith.passes.shared_rows.last_program import if_last
-from tilesmith.passes.shared_rows.parts import exchange_loaded, reduce_by_last
+from tilesmith.passes.shared_rows import exchange_loaded, if_last, reduce_by_last
 
 
 class Form(Enum):

@@ -5,7 +5,7 @@ Knows no compiler. Also the peer's public ``runtime`` names.
 
 from __future__ import annotations
 
-from tilesmith.runtime.generated.launching import (
+from tilesmith.runtime.generated import (
     default_launcher,
     get_num_sm,
     get_num_xcd,

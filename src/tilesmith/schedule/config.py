@@ -23,7 +23,7 @@ from tilesmith.exc import (
     UnsupportedConfigKeys,
 )
 from tilesmith.keywords import ConfigKeywords
-from tilesmith.schedule.given.values import unknown_keys, values_of, values_of_file, values_of_text
+from tilesmith.schedule.given_values import unknown_keys, values_of, values_of_file, values_of_text
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.schedule.config import KEYS_BY_NAME, STRUCTURE, Config, is_persistent
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
-from tilesmith.schedule.other_forms.specs import Split, other_forms
+from tilesmith.schedule.other_forms import Split, other_forms
 from tilesmith.schedule.rules import ScheduleRules, Values
 from tilesmith.schedule.schedule import (
     AccessOptions,

@@ -20,7 +20,7 @@ from tilesmith.diagnostics.wording import first_line
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.runners import choose_runner
 from tilesmith.jit.tuner import MultiRequest, TuneRequest
-from tilesmith.jit.typed.first_call import searches_at_first_call
+from tilesmith.jit.typed import searches_at_first_call
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.spec import ConfigSpec
 from tilesmith.store.lookup import usable_config

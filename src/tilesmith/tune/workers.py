@@ -32,7 +32,7 @@ from tilesmith.tune.context import (
     TrialFailedError,
 )
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.places.place import Place
+from tilesmith.tune.places import Place
 
 START_TIMEOUT_S = 120.0
 FORGET_TIMEOUT_S = 10.0

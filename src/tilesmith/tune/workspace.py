@@ -34,7 +34,7 @@ from tilesmith.tune.context import (
 )
 from tilesmith.tune.jobs import PrepareJob, PrepareReply, Program, ReferenceJob
 from tilesmith.tune.options import TuneOptions
-from tilesmith.tune.places.place import LocalPlace, Place
+from tilesmith.tune.places import LocalPlace, Place
 from tilesmith.tune.result import Timeline
 from tilesmith.tune.workers import AGGREGATIONS, JointRunner, PoolBuilder, RunnerClient
 

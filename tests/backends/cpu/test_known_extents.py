@@ -12,7 +12,7 @@ from tests.conformance.case import randn
 from tests.schedule import programs
 from tilesmith.backends.cpu.loop_ir.statements import Grid
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
-from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
+from tilesmith.backends.cpu.lowering.known_extents import KnownExtents
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.traversal import walk_function
 from tilesmith.ir.types import Dim

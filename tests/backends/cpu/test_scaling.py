@@ -10,7 +10,7 @@ from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.registers import number
 from tilesmith.backends.cpu.math.scalar_functions import apply
-from tilesmith.backends.cpu.math.scaling.powers import has_scaling
+from tilesmith.backends.cpu.math.scaling import has_scaling
 from tilesmith.backends.cpu.math.term import Term
 from tilesmith.dtypes import F32, F64, DType
 from tilesmith.runtime.native.host_cpu import host_target

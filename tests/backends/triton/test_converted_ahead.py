@@ -14,7 +14,7 @@ from examples.int4_gemm import int4_gemm, pack, unpack
 from examples.matmul import matmul
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.compiler.earlier_launches.join import in_one_launch
+from tilesmith.compiler.earlier_launches import in_one_launch
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 from tilesmith.schedule.resolution import MultiFormSpec

@@ -23,7 +23,7 @@ from tilesmith.analysis.merged_groups.site import (
     has_known_middle,
 )
 from tilesmith.artifacts import Artifact
-from tilesmith.cli.explain.command import explain_lines
+from tilesmith.cli.explain import explain_lines
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 

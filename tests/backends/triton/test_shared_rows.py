@@ -16,7 +16,7 @@ from examples.sum import sum_rows
 from tests.passes.shared_row_kernels import counted_tiles
 from tilesmith.artifacts import Artifact
 from tilesmith.backends.triton.build import compile_artifact
-from tilesmith.backends.triton.heuristics.shared_rows.parts import is_counted, shared_rows_seeds
+from tilesmith.backends.triton.heuristics.shared_rows import is_counted, shared_rows_seeds
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.schedule.config import Config
 

@@ -9,7 +9,7 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
-from tilesmith.backends.triton.unseen_lanes.lanes import UnseenLanes
+from tilesmith.backends.triton.emission.unseen_lanes import UnseenLanes
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.traversal import walk_function
 

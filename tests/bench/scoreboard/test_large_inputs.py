@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from tests.bench.made_up_rows import make_row
 from tests.bench.tiny_suite import NAME, suite
-from tilesmith.bench.contents.numbers import content_number, own_tensor
-from tilesmith.bench.large_inputs import room as rooms
-from tilesmith.bench.large_inputs.room import LEAST_GB, Estimates, Room
+from tilesmith.bench import large_inputs as rooms
+from tilesmith.bench.contents import content_number, own_tensor
+from tilesmith.bench.large_inputs import LEAST_GB, Estimates, Room
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.row import Owner
 from tilesmith.bench.scoreboard.run import Part, plan_board, run_part

@@ -14,7 +14,7 @@ import tilesmith.language as hl
 from tests.frontend import philox_reference
 from tests.host_backends import BACKENDS, on_backend
 from tilesmith import exc
-from tilesmith.frontend.functions.generator.philox import philox
+from tilesmith.frontend.functions.philox import philox
 
 ONES = 0xFFFFFFFF
 PLACES = (0, 1, 2, 3)

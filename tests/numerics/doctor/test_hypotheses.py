@@ -13,10 +13,10 @@ import torch
 import tilesmith as helion
 import tilesmith.language as hl
 from tests.numerics.doctor.test_verdict import QUICK
+from tilesmith.numerics.doctor import wrong_results
 from tilesmith.numerics.doctor.diagnose import diagnose
 from tilesmith.numerics.doctor.findings import CauseKind
-from tilesmith.numerics.doctor.hypotheses import wrong_results
-from tilesmith.numerics.doctor.hypotheses.wrong_results import describe_resemblance
+from tilesmith.numerics.doctor.wrong_results import describe_resemblance
 
 TRUTH = torch.linspace(1.0, 3.0, 48, dtype=torch.float64).reshape(6, 8).sin()
 

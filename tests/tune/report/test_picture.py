@@ -11,8 +11,8 @@ from tests.tune.report.searches import DEFAULT, failed, make_result, make_start,
 from tilesmith.lab.drawing.chart import standalone
 from tilesmith.store.outcome import Outcome, Verdict
 from tilesmith.tune.listener import History, Progress
-from tilesmith.tune.pictures.search import best_so_far, draw_predictions, draw_search
 from tilesmith.tune.report.page import course_of, predicted_pairs, search_title
+from tilesmith.tune.report.pictures import best_so_far, draw_predictions, draw_search
 
 NUMBER = re.compile(r'(?<![\w-])(?:c?[xy][12]?|r)="([^"]+)"')
 

@@ -23,7 +23,7 @@ from tilesmith.lab.workload.binding import Binding, TensorRef
 from tilesmith.store.outcome import Verdict
 from tilesmith.targets import parse_target
 from tilesmith.tune.jobs import Program
-from tilesmith.tune.places.place import find_preloads
+from tilesmith.tune.places import find_preloads
 from tilesmith.tune.runner.build import build_program, launch_arguments, publish_program, triton_dir
 
 __all__ = ["fake_driver"]

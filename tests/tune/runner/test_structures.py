@@ -7,7 +7,7 @@ import torch
 
 from examples.matmul_layernorm import matmul_layernorm
 from tilesmith.backends.triton.build import Pointer
-from tilesmith.backends.triton.heuristics.shared_rows.parts import (
+from tilesmith.backends.triton.heuristics.shared_rows import (
     EXCHANGE,
     LAST_REDUCES,
     PRODUCT_FORMS,

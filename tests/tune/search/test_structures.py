@@ -7,8 +7,8 @@ import pytest
 from tests.schedule import programs
 from tests.specs import form_spec
 from tests.tune.search.landscapes import Landscape, run, space_of
-from tilesmith.backends.triton.heuristics.row_launches.forms import TWO_LAUNCHES
-from tilesmith.backends.triton.heuristics.shared_rows.parts import PRODUCT_FORMS
+from tilesmith.backends.triton.heuristics.row_launches import TWO_LAUNCHES
+from tilesmith.backends.triton.heuristics.shared_rows import PRODUCT_FORMS
 from tilesmith.targets import parse_target
 from tilesmith.tune.search.candidate_pool import CandidatePool, jump, neighbours, structure_of
 from tilesmith.tune.search.methods import METHODS, make_method

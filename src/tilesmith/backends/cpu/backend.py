@@ -10,8 +10,8 @@ from tilesmith.artifacts import Artifact, LazyText
 from tilesmith.backends.cpu.emission.kernel import emit_kernel
 from tilesmith.backends.cpu.loop_ir.verifier import verify_kernel
 from tilesmith.backends.cpu.lowering.kernel import lower_kernel
-from tilesmith.backends.cpu.one_column.sums import sum_rows
-from tilesmith.backends.cpu.planning.single_positions.single import look_up_single_elements
+from tilesmith.backends.cpu.planning.one_column import sum_rows
+from tilesmith.backends.cpu.planning.single_positions import look_up_single_elements
 from tilesmith.backends.cpu.printing.kernel import print_kernel
 from tilesmith.backends.cpu.schedule.rules import CpuRules
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter

@@ -17,17 +17,12 @@ from typing import Any
 from tilesmith.artifacts import Artifact, LaunchParameter
 from tilesmith.backends.interface import Backend, TuningNeeds, launch_parameter
 from tilesmith.backends.source_writer import SourceWriter
-from tilesmith.backends.triton.counted_loops.counting import count_turns
-from tilesmith.backends.triton.early_loads.order import begin_loads_early
-from tilesmith.backends.triton.early_starts import launches
 from tilesmith.backends.triton.emission import spelling
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.joined_walks.online import join_walks
-from tilesmith.backends.triton.kept_lanes.sums import keep_lanes
-from tilesmith.backends.triton.lane_order.barriers import order_lanes
+from tilesmith.backends.triton.emission.rounded_quotients import rounds_visibly
+from tilesmith.backends.triton.emission.runtime_tiles import bytes_of_threads
 from tilesmith.backends.triton.multiply_adds.module import emit_multiply_adds
 from tilesmith.backends.triton.multiply_adds.offer import MULTIPLY_ADDS
-from tilesmith.backends.triton.narrow_floats.subnormals import subnormal_options
 from tilesmith.backends.triton.ops import (
     control_flow,
     elementwise,
@@ -38,15 +33,20 @@ from tilesmith.backends.triton.ops import (
     verbatim,
 )
 from tilesmith.backends.triton.ops.verbatim import HELPER_FUNCTIONS, uses_libdevice
-from tilesmith.backends.triton.quotients.rounded import rounds_visibly
+from tilesmith.backends.triton.optimizations import early_starts
+from tilesmith.backends.triton.optimizations.counted_loops import count_turns
+from tilesmith.backends.triton.optimizations.early_loads import begin_loads_early
+from tilesmith.backends.triton.optimizations.gaussian_tails import use_tails
+from tilesmith.backends.triton.optimizations.kept_lanes import keep_lanes
+from tilesmith.backends.triton.optimizations.online_maxima import join_walks
+from tilesmith.backends.triton.optimizations.short_powers import shorten_powers
+from tilesmith.backends.triton.optimizations.turned_products import turn_products
 from tilesmith.backends.triton.role_clusters.module import MODULES, emit_roles
 from tilesmith.backends.triton.role_clusters.versions import installed_version
-from tilesmith.backends.triton.runtime_tiles.bytes import bytes_of_threads
-from tilesmith.backends.triton.savings.tails import use_tails
 from tilesmith.backends.triton.schedule_rules import TritonRules
-from tilesmith.backends.triton.short_powers.powers import shorten_powers
-from tilesmith.backends.triton.turned_products.turning import turn_products
 from tilesmith.backends.triton.warp_roles.segments import take_factors_out_of_maxima
+from tilesmith.backends.triton.workarounds.lane_order import order_lanes
+from tilesmith.backends.triton.workarounds.subnormals import subnormal_options
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import DTYPES_BY_NAME, F64, I64
 from tilesmith.ir.function import Function
@@ -100,8 +100,8 @@ def emit(
     emitter = Emitter(function, schedule, RULES)
     emitter.triton_version = version
     with emitter.writer.indented():
-        if launches.begins_early(function, schedule.target):
-            emitter.writer.line(launches.WAIT)
+        if early_starts.begins_early(function, schedule.target):
+            emitter.writer.line(early_starts.WAIT)
         program_ids.emit_body(emitter)
     artifact = _artifact(emitter.spelling, emitter.spelling.needs, _options(emitter))
     text = _decorate(_source(artifact, emitter), artifact, schedule)
@@ -160,8 +160,8 @@ def _options(emitter: Emitter) -> dict[str, Any]:
         options.update({name: value for name, value in chosen.items() if value})
     if program_ids.has_barriers(emitter.function):
         options[program_ids.COOPERATIVE] = True
-    is_early = launches.begins_early(emitter.function, schedule.target)
-    return options | ({launches.OPTION: True} if is_early else {})
+    is_early = early_starts.begins_early(emitter.function, schedule.target)
+    return options | ({early_starts.OPTION: True} if is_early else {})
 
 
 def _fusion(
@@ -224,7 +224,7 @@ def _source(artifact: Artifact, emitter: Emitter) -> str:
         *(f"{name}: tl.constexpr" for name in needs.constexprs),
     ]
     writer.statement(f"def {artifact.name}", device_parameters, tail=":")
-    body = launches.let_next_begin(emitter.writer.text(), emitter.function, artifact.target)
+    body = early_starts.let_next_begin(emitter.writer.text(), emitter.function, artifact.target)
     return f"{writer.text()}{body}\n\n{_launch_text(artifact)}"
 
 

@@ -13,22 +13,24 @@ from math import prod
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics import chained_matmul, memory_bound, several_grids
-from tilesmith.backends.triton.heuristics.alone_products.seeds import walked_product_seeds
-from tilesmith.backends.triton.heuristics.column_parts.seeds import beside_column_sums
-from tilesmith.backends.triton.heuristics.groups import seeds as groups
-from tilesmith.backends.triton.heuristics.long_rows.joined import joined_row_seeds
-from tilesmith.backends.triton.heuristics.long_rows.seeds import several_row_seeds
-from tilesmith.backends.triton.heuristics.loops import seeds as loops
+from tilesmith.backends.triton.heuristics import (
+    chained_matmul,
+    memory_bound,
+    several_grids,
+    shared_rows,
+    shared_sums,
+)
+from tilesmith.backends.triton.heuristics import grouped_products as groups
+from tilesmith.backends.triton.heuristics import narrow_products as narrow
+from tilesmith.backends.triton.heuristics import product_loops as loops
+from tilesmith.backends.triton.heuristics.alone_products import walked_product_seeds
+from tilesmith.backends.triton.heuristics.column_parts import beside_column_sums
+from tilesmith.backends.triton.heuristics.long_rows import joined_row_seeds, several_row_seeds
 from tilesmith.backends.triton.heuristics.matmul import main_product
-from tilesmith.backends.triton.heuristics.narrow_products import seeds as narrow
-from tilesmith.backends.triton.heuristics.pair_tiles.seeds import few_row_seeds
-from tilesmith.backends.triton.heuristics.pairs.seeds import PairForms
-from tilesmith.backends.triton.heuristics.row_launches.forms import RowLaunchForms
+from tilesmith.backends.triton.heuristics.pair_products import PairForms, few_row_seeds
+from tilesmith.backends.triton.heuristics.row_launches import RowLaunchForms
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied
-from tilesmith.backends.triton.heuristics.shared_rows import parts as shared_rows
-from tilesmith.backends.triton.heuristics.shared_sums import forms as shared_sums
-from tilesmith.backends.triton.merged_groups.forms import MergedGroupForms, merged_seeds
+from tilesmith.backends.triton.merged_groups import MergedGroupForms, merged_seeds
 from tilesmith.backends.triton.model.time_model import GpuModel
 from tilesmith.backends.triton.multiply_adds import offer as multiply_adds
 from tilesmith.backends.triton.role_clusters.offer import ClusterOffers
@@ -44,7 +46,7 @@ from tilesmith.schedule.space.sizes import (
     SizeRules,
     power_of_2_floor,
 )
-from tilesmith.schedule.spread.forms import SpreadForms
+from tilesmith.schedule.spread import SpreadForms
 from tilesmith.targets import Target
 
 MAX_TILE_ELEMENTS = 1 << 20

@@ -16,7 +16,7 @@ from tilesmith.bench.journal import Results
 from tilesmith.bench.row import Cause, Owner, Row, Status, geomean, is_speedup_disturbed
 from tilesmith.bench.scoreboard.run import is_held_out
 from tilesmith.bench.tables import speedup_noise_of
-from tilesmith.measure.ranks.correlation import rank_correlation
+from tilesmith.measure.rank_correlation import rank_correlation
 
 TUNED, LEAST_NOISE = "_tuned", 0.01
 FEWEST_RANKED = 4

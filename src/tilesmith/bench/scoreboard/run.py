@@ -18,10 +18,10 @@ from time import monotonic
 from typing import Any
 
 from tilesmith.bench.case import Operator, Suite
-from tilesmith.bench.economy.on_cpu import is_rival
+from tilesmith.bench.economy import is_rival
 from tilesmith.bench.implementations import ImplementationKind, preloaded_for
 from tilesmith.bench.journal import read_journal
-from tilesmith.bench.large_inputs.room import Estimates, Room
+from tilesmith.bench.large_inputs import Estimates, Room
 from tilesmith.bench.plan import Job, Options, make_plan
 from tilesmith.bench.row import Cause, Owner, Row, Status
 from tilesmith.bench.run import (

@@ -19,7 +19,7 @@ import torch
 
 from tilesmith.bench import job_rows, reference
 from tilesmith.bench.case import Operator
-from tilesmith.bench.economy.on_cpu import folder_of_compilers
+from tilesmith.bench.economy import folder_of_compilers
 from tilesmith.bench.implementations import EAGER, Implementation, ImplementationKind
 from tilesmith.bench.plan import Job, Options
 from tilesmith.bench.reference import Reference

@@ -10,7 +10,7 @@ from tokenize import COMMENT, TokenError, generate_tokens
 from typing import Any, TypeVar, cast
 
 from tilesmith.cli.output import UsageError
-from tilesmith.diagnostics.files.problems import file_problem
+from tilesmith.diagnostics.file_problems import file_problem
 from tilesmith.lab.workload.argument_text import ArgumentTextError
 
 Flags = TypeVar("Flags")

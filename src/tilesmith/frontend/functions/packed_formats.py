@@ -27,7 +27,7 @@ from tilesmith.frontend.tracing.emission import (
     reshape,
     unify_dims,
 )
-from tilesmith.frontend.tracing.packed.tile import PACKED, bytes_of
+from tilesmith.frontend.tracing.packed_tile import PACKED, bytes_of
 from tilesmith.frontend.tracing.tensors import TensorRef, reference
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import TileValue, shape_text

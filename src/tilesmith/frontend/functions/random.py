@@ -21,7 +21,7 @@ import torch
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import F32, I32, I64, U32, DType
 from tilesmith.frontend.functions.creation import shape_of
-from tilesmith.frontend.functions.generator.philox import WORD_MASK, Key, one_word, philox
+from tilesmith.frontend.functions.philox import WORD_MASK, Key, one_word, philox
 from tilesmith.frontend.language.memory import load
 from tilesmith.frontend.refusals import invalid_kind, invalid_value, unsupported_argument
 from tilesmith.frontend.tracing.emission import (

@@ -19,7 +19,7 @@ from tilesmith.dtypes import I32, I64
 from tilesmith.frontend.refusals import invalid_value
 from tilesmith.frontend.tracing import emission
 from tilesmith.frontend.tracing.known_sizes import config_length, length_between, linear_form
-from tilesmith.frontend.tracing.settled.sizes import is_only_tile, is_whole_block
+from tilesmith.frontend.tracing.settled_sizes import is_only_tile, is_whole_block
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown, size_dim
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import INT32_LIMIT, current_tracer

@@ -24,7 +24,7 @@ from tilesmith.frontend.language.jagged import access_mask
 from tilesmith.frontend.language.parameter_names import also_named
 from tilesmith.frontend.refusals import invalid_kind, invalid_value
 from tilesmith.frontend.tracing.emission import Rule, apply, as_tile, broadcast_to, expand_dims
-from tilesmith.frontend.tracing.packed.tile import bytes_of, is_stored_as_is, packed_if
+from tilesmith.frontend.tracing.packed_tile import bytes_of, is_stored_as_is, packed_if
 from tilesmith.frontend.tracing.tensors import TensorRef, reference_of_unknown
 from tilesmith.frontend.tracing.tile import Tile
 from tilesmith.frontend.tracing.tracer import current_tracer, find_tracer

@@ -14,7 +14,7 @@ import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
 from tilesmith.dtypes import BOOL, F32, F64, I32, I64, DType
 from tilesmith.frontend.refusals import invalid_kind
-from tilesmith.frontend.tracing.settled.sizes import settled_size
+from tilesmith.frontend.tracing.settled_sizes import settled_size
 from tilesmith.frontend.tracing.tracer import current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TileValue, shape_text
 from tilesmith.ir.operation import Operation

@@ -17,7 +17,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.diagnostics.wording import kind_of
-from tilesmith.frontend.tracing.plain_strides.rows import plain_strides
+from tilesmith.frontend.tracing.plain_strides import plain_strides
 from tilesmith.schedule.space.fragments import Fragment
 
 _BINARY = (

@@ -9,7 +9,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.frontend.tracing.emission import integer
-from tilesmith.frontend.tracing.packed.tile import held_bytes
+from tilesmith.frontend.tracing.packed_tile import held_bytes
 from tilesmith.frontend.tracing.tracer import Tracer, current_tracer
 from tilesmith.frontend.tracing.values import Scalar, TorchOperand, dispatch
 from tilesmith.interpreter.torch_dtypes import ELEMENT_TYPES, has_element_type

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilesmith.gradients.gradient_tensors import BackwardProgram, Buffer
-from tilesmith.gradients.placement import Mode
+from tilesmith.gradients.grids.placement import Mode
 from tilesmith.gradients.recurrences import Bound, Extent, KeptState
 from tilesmith.gradients.source.device_code import INDENT, DeviceCode, block_places, shared_blocks
 from tilesmith.gradients.source.expressions import Expressions

@@ -18,8 +18,7 @@ from typing_extensions import override
 from tilesmith.frontend.source.kernel_source import KernelSource, called_name
 from tilesmith.frontend.source.names import parameter_names
 from tilesmith.frontend.source.split_kernel import LAUNCH
-from tilesmith.jit.fixed_host.rewriting.comprehensions import written_out
-from tilesmith.jit.fixed_host.rewriting.views import loaded_names, skip_views
+from tilesmith.jit.fixed_host.rewriting import loaded_names, skip_views, written_out
 
 FIXED_TYPES = (type(None), bool, str, torch.dtype, torch.Tensor, torch.nn.Parameter)
 """Arguments of these types count by value, tensors by form."""

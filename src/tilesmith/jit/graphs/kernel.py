@@ -27,7 +27,7 @@ from tilesmith.operators.gradient import (
     stands_for_another,
 )
 from tilesmith.operators.graph_call import GraphCalls, add_calls
-from tilesmith.operators.inside.tangents import check_tangents
+from tilesmith.operators.inside import check_tangents
 from tilesmith.operators.operator import NOT_IN_TRANSFORMS, KernelOperator
 
 

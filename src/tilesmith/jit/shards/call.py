@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from tilesmith.diagnostics.operators import operator_errors as errors
+from tilesmith.diagnostics import operator_errors as errors
 from tilesmith.frontend.containers import map_tensors, tensors_in
 from tilesmith.jit.definition import KernelDefinition
 from tilesmith.jit.shards.host_runs import run_host, shadow

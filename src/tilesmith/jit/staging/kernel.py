@@ -29,7 +29,7 @@ from tilesmith.frontend.tracing.tracer import running_host
 from tilesmith.jit.bound_kernel import BoundKernel
 from tilesmith.jit.compiled_kernel import triton_module
 from tilesmith.jit.definition import KernelDefinition
-from tilesmith.jit.exploring.explorable import ExplorableStages
+from tilesmith.jit.exploring import ExplorableStages
 from tilesmith.jit.output.repro import with_caller
 from tilesmith.jit.specialization_key import leaves
 from tilesmith.jit.staging.configs import StageConfigs, StagedSpec, StageSession, joined, num_slots

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from tilesmith.diagnostics.files.problems import file_problem
+from tilesmith.diagnostics.file_problems import file_problem
 
 DTYPE_ALIASES = {
     "bf16": torch.bfloat16, "f16": torch.float16, "fp16": torch.float16, "f32": torch.float32,

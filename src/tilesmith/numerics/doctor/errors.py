@@ -27,7 +27,7 @@ from tilesmith.numerics.doctor.findings import (
 )
 from tilesmith.numerics.judge import Judge
 from tilesmith.numerics.oracle import Reference, ReferenceTensor
-from tilesmith.numerics.parts.tally import ElementErrors
+from tilesmith.numerics.tally import ElementErrors
 from tilesmith.numerics.tolerance import Budget, derive_budget, rms, unravel
 
 LOWEST, HIGHEST = -3, 30

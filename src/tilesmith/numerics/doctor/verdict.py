@@ -27,8 +27,8 @@ from tilesmith.numerics.doctor.findings import (
     Verdict,
     WorstElement,
 )
-from tilesmith.numerics.doctor.hypotheses.wrong_results import blame
 from tilesmith.numerics.doctor.report import Diagnosis
+from tilesmith.numerics.doctor.wrong_results import blame
 
 ILL_CONDITIONED = 256.0
 """Lost digits count from here on: eight bits."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from tilesmith.operators.batching.operator import BatchedKernel, element, in_front, made_of
-from tilesmith.operators.inside.inner import NAMESPACE
+from tilesmith.operators.inside import NAMESPACE
 from tilesmith.operators.outline import Outline
 from tilesmith.operators.structure import Structure
 

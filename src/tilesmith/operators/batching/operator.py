@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from tilesmith.operators.gradient import needs_gradient
-from tilesmith.operators.inside.inner import NAMESPACE, implement
+from tilesmith.operators.inside import NAMESPACE, implement
 from tilesmith.operators.outline import Outline, returned_tensors
 from tilesmith.operators.structure import Structure
 

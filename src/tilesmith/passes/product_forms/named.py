@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from tilesmith.ir.function import Function
 from tilesmith.ir.types import Dim
-from tilesmith.passes.converted_operands.ahead import convert_ahead
+from tilesmith.passes.converted_operands import convert_ahead
 from tilesmith.passes.eliminate_dead_code import eliminate_dead_code
 from tilesmith.passes.merged_groups.merge import merge_groups
 from tilesmith.passes.merged_groups.whole_tiles import merge_whole_tiles
 from tilesmith.passes.product_forms.bits import convert_halves_by_bits
 from tilesmith.passes.product_forms.halves import multiply_halves
-from tilesmith.passes.row_launches.launches import reduce_in_own_launch
+from tilesmith.passes.row_launches import reduce_in_own_launch
 from tilesmith.passes.split_rows import Form, split_rows
-from tilesmith.passes.spread_loops.spread import spread_loops
-from tilesmith.passes.summed_parts.split import sum_in_parts
+from tilesmith.passes.spread_loops import spread_loops
+from tilesmith.passes.summed_parts import sum_in_parts
 
 Pass = Callable[[Function], "Function | None"]
 

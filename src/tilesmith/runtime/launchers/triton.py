@@ -28,9 +28,9 @@ from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_without_memory
 from tilesmith.runtime.calls.reader import plan_reading
 from tilesmith.runtime.device import is_numbered
-from tilesmith.runtime.generated.launching import get_num_sm
-from tilesmith.runtime.launchers.long_builds.refusal import check_room, refuse_long
-from tilesmith.runtime.launchers.unloading.code import Launches, stream_finder, unload_dropped
+from tilesmith.runtime.generated import get_num_sm
+from tilesmith.runtime.launchers.long_builds import check_room, refuse_long
+from tilesmith.runtime.launchers.unloading import Launches, stream_finder, unload_dropped
 
 
 class _Renaming(ast.NodeTransformer):

@@ -24,7 +24,7 @@ from tilesmith.schedule.facts.extents import Extents
 from tilesmith.schedule.facts.fact_set import Facts
 from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis, counted_loops
 from tilesmith.schedule.facts.work import is_arithmetic
-from tilesmith.schedule.model.ends.lengths import length_under
+from tilesmith.schedule.model.end_lengths import length_under
 from tilesmith.schedule.space.sizes import UNKNOWN_EXTENT, TileSizes
 
 

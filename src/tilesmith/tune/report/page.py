@@ -23,7 +23,7 @@ from tilesmith.store.config_text import LOGGER_NAME, config_text, differences
 from tilesmith.store.lookup import installed_versions
 from tilesmith.store.outcome import Outcome
 from tilesmith.tune.listener import History
-from tilesmith.tune.pictures.search import Course, Tried, draw_predictions, draw_search
+from tilesmith.tune.report.pictures import Course, Tried, draw_predictions, draw_search
 from tilesmith.tune.result import TuneResult, rejections, roofline_text
 
 NUM_BEST = 20

@@ -20,7 +20,7 @@ from tilesmith.measure.disturbance import read_meter
 from tilesmith.measure.timer import Conditions, Work, time_on_cpu, time_on_device
 from tilesmith.runtime.arguments import LaunchOptions, make_launch_tensor
 from tilesmith.runtime.launchers.cpu import native_launcher
-from tilesmith.runtime.launchers.in_order.launching import triton_launcher
+from tilesmith.runtime.launchers.in_order import triton_launcher
 from tilesmith.runtime.launchers.triton import TritonLauncher
 from tilesmith.runtime.native.host_cpu import CACHES, last_level_bytes
 from tilesmith.store.outcome import UNKNOWN_RESOURCES, Resources

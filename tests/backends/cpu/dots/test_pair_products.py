@@ -15,7 +15,7 @@ from tests.backends.cpu.dots.native_product import Product, compile_product, run
 from tests.backends.cpu.dots.test_product import LAYOUTS, check, operands
 from tests.backends.cpu.native_function import Machine
 from tests.conformance.case import randn
-from tilesmith.backends.cpu.dots.joined_steps.choice import most_steps
+from tilesmith.backends.cpu.dots.joined_steps import most_steps
 from tilesmith.dtypes import BF16, F16, F32
 from tilesmith.numerics.compare import check_against
 from tilesmith.runtime.native.host_cpu import host_target

@@ -9,7 +9,7 @@ import pytest
 
 from tilesmith.backends.cpu.emission.elements import ELEMENT_EMITTERS
 from tilesmith.backends.cpu.emission.kernel import STATEMENT_EMITTERS
-from tilesmith.backends.cpu.line_marks.marks import Mark
+from tilesmith.backends.cpu.line_marks import Mark
 from tilesmith.backends.cpu.loop_ir.elements import Element
 from tilesmith.backends.cpu.loop_ir.statements import Statement
 from tilesmith.backends.cpu.printing.elements import ELEMENT_TEXTS

@@ -17,7 +17,7 @@ from examples.rope import rope, rope_bwd
 from tests.examples.case import Case
 from tests.examples.cases import EXAMPLES
 from tests.examples.ports.ports import PORTS
-from tilesmith.schedule.by_pointers.configs import by_pointers
+from tilesmith.schedule.by_pointers import by_pointers
 from tilesmith.targets import cuda_target
 
 CASES = (*EXAMPLES, *PORTS)

@@ -18,8 +18,8 @@ from examples.matmul import matmul
 from examples.matmul_layernorm import matmul_layernorm
 from examples.matmul_row_reduction import matmul_logsumexp, matmul_rms_norm
 from examples.sum import sum_rows
-from tilesmith.backends.triton.heuristics.row_launches.forms import TWO_LAUNCHES
-from tilesmith.backends.triton.heuristics.shared_rows.parts import EXCHANGE
+from tilesmith.backends.triton.heuristics.row_launches import TWO_LAUNCHES
+from tilesmith.backends.triton.heuristics.shared_rows import EXCHANGE
 from tilesmith.backends.triton.warp_roles.rules import FORM
 
 

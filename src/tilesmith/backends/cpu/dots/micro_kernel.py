@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
-from tilesmith.backends.cpu.dots.joined_steps.lanes import add_joined_products
+from tilesmith.backends.cpu.dots.joined_steps import add_joined_products
+from tilesmith.backends.cpu.dots.plans import BYTES, PAIRS
 from tilesmith.backends.cpu.dots.shapes import TILE_ROWS, RegisterBlock
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import LType, Register, index, number, parameters

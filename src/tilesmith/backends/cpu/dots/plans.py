@@ -11,11 +11,12 @@ from enum import Enum
 from typing import NamedTuple
 
 from tilesmith.backends.cpu.dots import shapes
-from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.registers import Register, index, memory_element, register_element
 from tilesmith.dtypes import BF16, F32, I8, I32, DType
 
+BYTES, PAIRS = 4, 2
+"""How many steps along k a packed element holds: of int8, of bf16."""
 _DEPTH_BYTES = 1024
 _LHS_BYTES = 512 * 1024
 _RHS_PANELS = 4

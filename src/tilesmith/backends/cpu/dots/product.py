@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tilesmith.backends.cpu.dots import micro_kernel
-from tilesmith.backends.cpu.dots.joined_steps.lanes import sum_shifts
+from tilesmith.backends.cpu.dots.joined_steps import sum_shifts
 from tilesmith.backends.cpu.dots.micro_kernel import MicroKernel
 from tilesmith.backends.cpu.dots.packing import pack
 from tilesmith.backends.cpu.dots.plans import DotPlan, Panels, plan_dot

@@ -36,7 +36,7 @@ from tilesmith.backends.cpu.loop_ir.statements import (
 )
 from tilesmith.backends.cpu.math.casts import bitcast, cast, round_to, to_memory, to_register
 from tilesmith.backends.cpu.math.scalar_functions import apply
-from tilesmith.backends.cpu.positions.confined.writes import (
+from tilesmith.backends.cpu.positions.confined_writes import (
     confined_to,
     is_inside,
     write_inside,

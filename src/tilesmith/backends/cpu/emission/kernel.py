@@ -22,12 +22,12 @@ from tilesmith.backends.cpu.emission.context import (
 )
 from tilesmith.backends.cpu.emission.elements import emit_store, emit_update, register
 from tilesmith.backends.cpu.emission.nests import emit_nest
-from tilesmith.backends.cpu.emission.packed_ahead.memory import (
+from tilesmith.backends.cpu.emission.packed_ahead import (
     extend_arguments,
     load_slot,
     pack_operands,
 )
-from tilesmith.backends.cpu.line_marks.marks import Mark
+from tilesmith.backends.cpu.line_marks import Mark
 from tilesmith.backends.cpu.llvm.builder import Builder
 from tilesmith.backends.cpu.llvm.instructions import Module
 from tilesmith.backends.cpu.llvm.registers import (

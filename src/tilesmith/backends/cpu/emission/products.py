@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
+from tilesmith.backends.cpu.dots.plans import BYTES, PAIRS
 from tilesmith.backends.cpu.dots.product import emit_dot
 from tilesmith.backends.cpu.dots.shapes import DotProblem, View
 from tilesmith.backends.cpu.emission.context import (
@@ -13,7 +13,7 @@ from tilesmith.backends.cpu.emission.context import (
     Context,
 )
 from tilesmith.backends.cpu.emission.elements import address_of
-from tilesmith.backends.cpu.emission.packed_ahead.memory import packed_view
+from tilesmith.backends.cpu.emission.packed_ahead import packed_view
 from tilesmith.backends.cpu.llvm.lanes import Strided
 from tilesmith.backends.cpu.llvm.registers import LType, Register, index
 from tilesmith.backends.cpu.loop_ir import whole_tiles as loop_ir

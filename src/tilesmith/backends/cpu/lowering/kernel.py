@@ -9,15 +9,15 @@ from tilesmith.backends.cpu.loop_ir import statements
 from tilesmith.backends.cpu.loop_ir.statements import Block, LoopAxis, Readers, Statement
 from tilesmith.backends.cpu.loop_ir.whole_tiles import PackedOperand
 from tilesmith.backends.cpu.lowering import nests
-from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
+from tilesmith.backends.cpu.lowering.known_extents import KnownExtents
 from tilesmith.backends.cpu.lowering.nests import ElementLowering
-from tilesmith.backends.cpu.lowering.prefetches.ahead import find_prefetches
+from tilesmith.backends.cpu.lowering.prefetches import find_prefetches
 from tilesmith.backends.cpu.lowering.scopes import (
     GridScope,
     KernelScope,
     find_packed_operands,
 )
-from tilesmith.backends.cpu.op_costs.costs import elements_worth
+from tilesmith.backends.cpu.op_costs import elements_worth
 from tilesmith.backends.cpu.planning.materialize import plan_grid
 from tilesmith.backends.cpu.planning.steps import DotStep, Nest, OpStep, Program, Step
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles

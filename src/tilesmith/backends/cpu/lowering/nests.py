@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from tilesmith.backends.cpu.dots.joined_steps.choice import multiplies_tiles, steps_at_once
+from tilesmith.backends.cpu.dots.joined_steps import multiplies_tiles, steps_at_once
 from tilesmith.backends.cpu.loop_ir import elements as ir
 from tilesmith.backends.cpu.loop_ir import statements, whole_tiles
 from tilesmith.backends.cpu.lowering.scopes import VIEWS, GridScope

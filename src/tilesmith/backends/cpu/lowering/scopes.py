@@ -13,13 +13,8 @@ from math import prod
 
 from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.effects import AliasGroup, alias_group, groups_written_in
-from tilesmith.backends.cpu.dots.joined_steps.choice import (
-    multiplies_tiles,
-    reads_halves,
-    steps_at_once,
-)
-from tilesmith.backends.cpu.dots.joined_steps.counts import BYTES, PAIRS
-from tilesmith.backends.cpu.dots.plans import Packing, reads_in_place
+from tilesmith.backends.cpu.dots.joined_steps import multiplies_tiles, reads_halves, steps_at_once
+from tilesmith.backends.cpu.dots.plans import BYTES, PAIRS, Packing, reads_in_place
 from tilesmith.backends.cpu.dots.shapes import RegisterBlock, View, register_block
 from tilesmith.backends.cpu.llvm.registers import INDEX, POINTER, LType, Register, index
 from tilesmith.backends.cpu.loop_ir.elements import Label, Tensor, Tile, Variable
@@ -29,7 +24,7 @@ from tilesmith.backends.cpu.loop_ir.whole_tiles import (
     PackedOperand,
     PackedTensor,
 )
-from tilesmith.backends.cpu.lowering.known_extents.extents import KnownExtents
+from tilesmith.backends.cpu.lowering.known_extents import KnownExtents
 from tilesmith.backends.cpu.planning import coordinates
 from tilesmith.backends.cpu.planning.steps import Program
 from tilesmith.backends.cpu.planning.virtual_tiles import (

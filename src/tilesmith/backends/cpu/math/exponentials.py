@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilesmith.backends.cpu.math.scaling.powers import Layout, power_of_product
+from tilesmith.backends.cpu.math.scaling import Layout, power_of_product
 from tilesmith.backends.cpu.math.term import Term
 
 LN2 = math.log(2.0)

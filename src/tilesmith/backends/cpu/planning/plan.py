@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilesmith.analysis.memory_conflicts import accesses_in, find_accesses
 from tilesmith.backends.cpu.planning.coordinates import is_virtual, own_place
-from tilesmith.backends.cpu.planning.single_positions.single import find_update, index_bounds
+from tilesmith.backends.cpu.planning.single_positions import find_update, index_bounds
 from tilesmith.backends.cpu.planning.steps import DotStep, OpStep, Program, Root, Step, StepOrder
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity
 from tilesmith.diagnostics.catalogue import InternalError

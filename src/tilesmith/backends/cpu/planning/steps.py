@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from tilesmith.analysis.memory_conflicts import Access, is_same_place, may_conflict
 from tilesmith.backends.cpu.loop_ir.statements import Form, Layout
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.closures.closure import Closure
-from tilesmith.backends.cpu.planning.single_positions.single import Bounds
+from tilesmith.backends.cpu.planning.closures import Closure
+from tilesmith.backends.cpu.planning.single_positions import Bounds
 from tilesmith.backends.cpu.planning.virtual_tiles import VirtualTiles, is_identity, is_injective
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilesmith.analysis.memory_conflicts import Access, find_accesses, is_same_place
 from tilesmith.backends.cpu.planning import coordinates
-from tilesmith.backends.cpu.planning.closures.closure import Closure, Closures
+from tilesmith.backends.cpu.planning.closures import Closure, Closures
 from tilesmith.dtypes import DType
 from tilesmith.ir.axis_roles import Accessed, Joined, Numbered
 from tilesmith.ir.operation import Operation

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from tilesmith.backends.cpu.op_costs.costs import elements_worth
+from tilesmith.backends.cpu.op_costs import elements_worth
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel

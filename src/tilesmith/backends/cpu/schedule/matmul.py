@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from tilesmith.backends.cpu.dots.joined_steps.choice import most_steps
-from tilesmith.backends.cpu.one_column.sums import is_sum_of_rows
+from tilesmith.backends.cpu.dots.joined_steps import most_steps
+from tilesmith.backends.cpu.planning.one_column import is_sum_of_rows
 from tilesmith.backends.cpu.planning.virtual_tiles import (
     VirtualTiles,
     find_matrix,
     find_stored,
 )
-from tilesmith.backends.cpu.schedule.groups.forms import share_blocks
+from tilesmith.backends.cpu.schedule.groups import share_blocks
 from tilesmith.backends.cpu.schedule.heuristics import (
     PROGRAMS_PER_CORE,
     CpuSeed,

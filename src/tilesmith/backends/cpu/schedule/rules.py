@@ -16,9 +16,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.cpu.op_costs.costs import LAST_CACHE_BYTES
+from tilesmith.backends.cpu.op_costs import LAST_CACHE_BYTES
 from tilesmith.backends.cpu.schedule import heuristics, matmul
-from tilesmith.backends.cpu.schedule.groups.forms import MOST_GROUPS_PER_CORE
+from tilesmith.backends.cpu.schedule.groups import MOST_GROUPS_PER_CORE
 from tilesmith.backends.cpu.schedule.heuristics import CpuSeed, complete_blocks, longest
 from tilesmith.ir.ops.control_flow import Grid, Loop, While
 from tilesmith.ir.ops.memory import Atomic, Load, Store
@@ -35,7 +35,7 @@ from tilesmith.schedule.space import fragments
 from tilesmith.schedule.space.fragments import is_power_of_two
 from tilesmith.schedule.space.sizes import KernelSlots, SizeRules, TileSizes, common_lists
 from tilesmith.schedule.space.slots import Slot
-from tilesmith.schedule.spread.forms import SpreadForms
+from tilesmith.schedule.spread import SpreadForms
 from tilesmith.targets import Target
 
 _GHZ = {"avx512": 2.8, "avx2": 3.0, "sse": 3.0, "neon": 2.8}

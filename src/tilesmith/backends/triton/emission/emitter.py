@@ -11,11 +11,11 @@ from typing import Any
 
 from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import Axis, AxisScope, find_joined_values
+from tilesmith.backends.triton.emission.rounded_quotients import find_rounded_values
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix
+from tilesmith.backends.triton.emission.unseen_lanes import UnseenLanes
 from tilesmith.backends.triton.emission.uses import Variables, find_uses
 from tilesmith.backends.triton.emission.value_facts import Multiples, Signs, find_partial_tiles
-from tilesmith.backends.triton.quotients.rounded import find_rounded_values
-from tilesmith.backends.triton.unseen_lanes.lanes import UnseenLanes
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region

@@ -11,7 +11,7 @@ from math import gcd
 
 from tilesmith.analysis.affine import find_partial_axes
 from tilesmith.analysis.masked_lanes import find_masked_lanes
-from tilesmith.backends.triton.savings.idle import find_unread_axes
+from tilesmith.backends.triton.emission.idle_lanes import find_unread_axes
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region
 from tilesmith.ir.ops.control_flow import Grid, Loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
-from tilesmith.backends.triton.heuristics.sides.blocks import sized
+from tilesmith.backends.triton.heuristics.tile_sides import sized
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.fact_set import AttentionFact

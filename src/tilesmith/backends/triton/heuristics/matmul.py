@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
-from tilesmith.backends.triton.heuristics.measured import tiles as measured
+from tilesmith.backends.triton.heuristics import measured_tiles as measured
+from tilesmith.backends.triton.heuristics import tile_sides as sides
 from tilesmith.backends.triton.heuristics.overlap import products as overlap
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied, in_one_loop
-from tilesmith.backends.triton.heuristics.sides import blocks as sides
 from tilesmith.ir.types import next_power_of_2
 from tilesmith.schedule.facts.extents import Axis
 from tilesmith.schedule.facts.products import MatmulFact

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from math import prod
 
-from tilesmith.backends.triton.heuristics.measured import memory
-from tilesmith.backends.triton.heuristics.measured import tiles as measured
+from tilesmith.backends.triton.heuristics import measured_memory
+from tilesmith.backends.triton.heuristics import measured_tiles as measured
 from tilesmith.backends.triton.heuristics.overlap import rows as overlap
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
 from tilesmith.ir.types import next_power_of_2
@@ -110,19 +110,21 @@ def _whole_row_seed(kernel: TargetedKernel, fact: ReductionFact, chunk: int | No
     length, is_stored = chunk or fact.axis.extent_or(1024), overlap.is_stored(kernel, fact)
     width, blocks = next_power_of_2(length), _row_tiles(kernel, fact, next_power_of_2(length))
     rows = prod(blocks.get(name, 1) for name in _own_and_walked(kernel, fact)[0])
-    warps = memory.warps_of_rows(kernel, length, rows, is_stored=is_stored and chunk is None)
+    warps = measured_memory.warps_of_rows(
+        kernel, length, rows, is_stored=is_stored and chunk is None
+    )
     is_held = chunk is None and not is_stored
     if is_held:
         warps = overlap.warps_of_read_rows(kernel, fact.axis.dim, rows, length, warps)
-    if memory.is_walker(kernel) and chunk is None:
-        warps = memory.warps_of_walkers(length)
+    if measured_memory.is_walker(kernel) and chunk is None:
+        warps = measured_memory.warps_of_walkers(length)
     blocks = {**_shares(kernel, warps), **blocks}
     for name in kernel.loop_blocks:
         blocks.setdefault(name, min(kernel.whole(name), max(1, LOOP_TILE_ELEMENTS // width)))
     is_read_once = not fact.is_reread and len(kernel.entries.evictable) == 1
     first = {"load_eviction_policies": ["first"]}
-    options = first if is_read_once else memory.rows_ahead(kernel, blocks)
-    options = options or (memory.passing_rows(kernel, fact.axis.dim) if is_held else {})
+    options = first if is_read_once else measured_memory.rows_ahead(kernel, blocks)
+    options = options or (measured_memory.passing_rows(kernel, fact.axis.dim) if is_held else {})
     chunks = {} if chunk is None else {fact.axis.dim: chunk}
     # Chunks of rows that are stored follow one another: more warps have more loads in flight.
     warps = min(32, 2 * warps) if chunk is not None and is_stored else warps
@@ -140,7 +142,7 @@ def reduction_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
         return []
     rows = [fact for fact in facts if fact.kind != "tile"]
     if not rows:
-        return walked_columns_seeds(kernel) or [memory.tile_seed(kernel)]
+        return walked_columns_seeds(kernel) or [measured_memory.tile_seed(kernel)]
     primary = max(rows, key=lambda fact: fact.axis.extent_or(1024))
     columns = whole_columns_seeds(kernel, primary)
     if columns:
@@ -179,7 +181,7 @@ def walked_columns_seeds(kernel: TargetedKernel) -> list[GpuSeed]:
             blocks.setdefault(name, max(1, min(kernel.whole(name), left)))
             left //= blocks[name]
     names = list(dict.fromkeys(filter(None, names)))
-    return [GpuSeed(*memory.columns_by_programs(kernel, blocks, names))]
+    return [GpuSeed(*measured_memory.columns_by_programs(kernel, blocks, names))]
 
 
 def whole_columns_seeds(kernel: TargetedKernel, fact: ReductionFact) -> list[GpuSeed]:
@@ -253,7 +255,7 @@ LEAST_ELEMENTS = 256
 def _target_elements(kernel: TargetedKernel, fact: PointwiseFact) -> int:
     slab = max(1, fact.slab)
     most = REGISTER_BYTES / (slab * 4)
-    largest = memory.most_elements(kernel.facts.accesses) / slab
+    largest = measured_memory.most_elements(kernel.facts.accesses) / slab
     wanted = min(MOVED_BYTES / (slab * max(1, fact.storage_bytes)), largest, most)
     if fact.total is not None:
         wanted = min(wanted, fact.total / (kernel.target.num_sms * PROGRAMS_PER_SM))
@@ -320,6 +322,9 @@ def _seed(kernel: TargetedKernel, fact: PointwiseFact, elements: int) -> GpuSeed
     blocks = spread_elements(kernel, elements)
     warps = _pointwise_warps(fact, elements * max(1, fact.slab))
     if elements * fact.slab * fact.storage_bytes > MOVED_BYTES:
-        warps = min(warps, memory.warps_of_many(elements * fact.slab))
-    options = {**memory.in_one_line(kernel), **measured.unrolled(kernel, measured.only_loads, 4)}
+        warps = min(warps, measured_memory.warps_of_many(elements * fact.slab))
+    options = {
+        **measured_memory.in_one_line(kernel),
+        **measured.unrolled(kernel, measured.only_loads, 4),
+    }
     return GpuSeed(blocks, warps, options=options)

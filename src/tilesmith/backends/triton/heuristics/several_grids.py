@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from tilesmith.backends.triton.heuristics import measured_tiles as measured
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds
-from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.memory_bound import spread_elements
 from tilesmith.backends.triton.heuristics.overlap import panels
 from tilesmith.backends.triton.heuristics.seed import GpuSeed, copied

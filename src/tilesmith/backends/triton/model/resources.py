@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from tilesmith.backends.triton.model.computed_operands.pipeline import LoadPipeline
 from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch
-from tilesmith.backends.triton.model.turned_tiles.tiles import turned_tiles
+from tilesmith.backends.triton.model.shared_tiles import LoadPipeline, turned_tiles
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
 from tilesmith.ir.ops.memory import Load, Store

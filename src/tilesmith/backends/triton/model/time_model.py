@@ -14,8 +14,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.long_rows.joined import WorkOfJoinedRows
-from tilesmith.backends.triton.heuristics.shared_rows.parts import is_counted
+from tilesmith.backends.triton.heuristics.long_rows import WorkOfJoinedRows
+from tilesmith.backends.triton.heuristics.shared_rows import is_counted
 from tilesmith.backends.triton.model.costs import (
     Numbering,
     ProductModel,

@@ -15,7 +15,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.exact_products.waves import (
+from tilesmith.backends.triton.heuristics import measured_tiles as measured
+from tilesmith.backends.triton.heuristics.exact_products import (
     PROGRAMS,
     SIDE,
     fills_waves,
@@ -23,9 +24,8 @@ from tilesmith.backends.triton.heuristics.exact_products.waves import (
     operand_dims,
 )
 from tilesmith.backends.triton.heuristics.matmul import matmul_seeds
-from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.seed import GpuSeed
-from tilesmith.backends.triton.heuristics.sides.blocks import sized
+from tilesmith.backends.triton.heuristics.tile_sides import sized
 from tilesmith.backends.triton.multiply_adds.functions import LANES
 from tilesmith.backends.triton.multiply_adds.plan import plan_product
 from tilesmith.backends.triton.space.conditions import ConfigConditions

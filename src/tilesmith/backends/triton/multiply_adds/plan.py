@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilesmith.backends.triton.warp_roles.ends.cuts import Bounds, find_cuts
+from tilesmith.backends.triton.warp_roles.inner_ends import Bounds, find_cuts
 from tilesmith.backends.triton.warp_roles.nests.checks import (
     Refused,
     check_ops,

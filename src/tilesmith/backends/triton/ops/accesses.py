@@ -20,8 +20,8 @@ from tilesmith.backends.triton.emission.spelling import (
     literal,
     triton_dtype,
 )
+from tilesmith.backends.triton.emission.tile_ends import ends_with_tensor
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.tile_ends.ends import ends_with_tensor
 from tilesmith.dtypes import I64
 from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import ONE, Dim, Extent, Shape, Value

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, broadcast_shapes, call, literal
+from tilesmith.backends.triton.emission.tile_ends import whole_axes
 from tilesmith.backends.triton.emission.uses import is_expression
-from tilesmith.backends.triton.loop_ends.forms import is_forward, tile_range
-from tilesmith.backends.triton.loop_limits.options import limited
-from tilesmith.backends.triton.moved_values.variables import tell_apart
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.special_values.values import constant, neutral
-from tilesmith.backends.triton.tile_ends.ends import whole_axes
+from tilesmith.backends.triton.workarounds.loop_ends import is_forward, tile_range
+from tilesmith.backends.triton.workarounds.loop_limits import limited
+from tilesmith.backends.triton.workarounds.moved_values import tell_apart
+from tilesmith.backends.triton.workarounds.special_values import constant, neutral
 from tilesmith.diagnostics.catalogue import InternalError
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.operation import Operation, Region

@@ -21,9 +21,9 @@ from tilesmith.backends.triton.emission.spelling import (
     literal,
     triton_dtype,
 )
-from tilesmith.backends.triton.narrow_floats.conversions import narrowing, passes_through_fp32
 from tilesmith.backends.triton.ops.verbatim import uses_libdevice
-from tilesmith.backends.triton.short_integers.forms import (
+from tilesmith.backends.triton.workarounds.narrow_conversions import narrowing, passes_through_fp32
+from tilesmith.backends.triton.workarounds.short_integers import (
     Form,
     difference,
     magnitude_of,
@@ -31,8 +31,8 @@ from tilesmith.backends.triton.short_integers.forms import (
     product,
     total,
 )
-from tilesmith.backends.triton.special_values.values import is_narrow_float, rounded
-from tilesmith.backends.triton.view_order.forms import expanded, find_expansion
+from tilesmith.backends.triton.workarounds.special_values import is_narrow_float, rounded
+from tilesmith.backends.triton.workarounds.view_order import expanded, find_expansion
 from tilesmith.dtypes import BF16, BOOL, F32, F64, I32, I64, DType
 from tilesmith.ir.ops.elementwise import INFIX, Cast, Elementwise
 

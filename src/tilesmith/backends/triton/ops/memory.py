@@ -6,7 +6,7 @@ from tilesmith.analysis.effects import is_elsewhere
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal, triton_dtype
 from tilesmith.backends.triton.ops import accesses
-from tilesmith.backends.triton.special_values.values import update_of
+from tilesmith.backends.triton.workarounds.special_values import update_of
 from tilesmith.dtypes import BF16, F16, F32, F64, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.memory import Atomic, Load, ProgramBarrier, Store

@@ -17,11 +17,11 @@ from math import prod
 from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.axes import Axis, start_name
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
+from tilesmith.backends.triton.emission.idle_lanes import longest_first
 from tilesmith.backends.triton.emission.spelling import Expr, axis_suffix, call, literal
-from tilesmith.backends.triton.loop_ends.forms import tile_range
-from tilesmith.backends.triton.loop_limits.options import limited
 from tilesmith.backends.triton.ops.accesses import offset
-from tilesmith.backends.triton.savings.idle import longest_first
+from tilesmith.backends.triton.workarounds.loop_ends import tile_range
+from tilesmith.backends.triton.workarounds.loop_limits import limited
 from tilesmith.dtypes import I32
 from tilesmith.ir.function import Function, Parameter
 from tilesmith.ir.operation import Operation

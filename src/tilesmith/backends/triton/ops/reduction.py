@@ -10,10 +10,10 @@ from tilesmith.backends.source_writer import SourceWriter
 from tilesmith.backends.triton.emission.axes import expand
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, NamePool, call, literal, triton_dtype
-from tilesmith.backends.triton.loop_ends.forms import is_alone
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.special_values.values import narrowed
-from tilesmith.backends.triton.turned_products import turning
+from tilesmith.backends.triton.optimizations import turned_products
+from tilesmith.backends.triton.workarounds.loop_ends import is_alone
+from tilesmith.backends.triton.workarounds.special_values import narrowed
 from tilesmith.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from tilesmith.ir.operation import Region
 from tilesmith.ir.ops.elementwise import Elementwise
@@ -59,16 +59,16 @@ def _dot(emitter: Emitter, op: Dot, operand: DType) -> tuple[Expr, DType]:
     fuses = op.acc is not None and not (operand.is_integer and result != I32)
     arguments = [_converted(emitter, value, operand) for value in (op.lhs, op.rhs)]
     inside, schedule = emitter.uses.defining, emitter.schedule
-    if turning.comes_from_registers(op, inside, schedule):
-        arguments[0] = turning.computed(arguments[0])
+    if turned_products.comes_from_registers(op, inside, schedule):
+        arguments[0] = turned_products.computed(arguments[0])
     if op.acc is not None and fuses:
         arguments.append(convert(emitter.exact(op.acc), result, accumulated))
     options = [f'input_precision="{_precision(op, schedule.target)}"']
     if accumulated != F32:
         options.append(f"out_dtype={triton_dtype(accumulated)}")
     product = call("tl.dot", *arguments, *options, shape=op.result.tile.shape)
-    if turning.leaves_registers_in_flight(op, inside, schedule, emitter.facts.identities):
-        product = turning.awaited(product, accumulated)
+    if turned_products.leaves_registers_in_flight(op, inside, schedule, emitter.facts.identities):
+        product = turned_products.awaited(product, accumulated)
     if op.acc is None or fuses:
         return product, accumulated
     return emitter.exact(op.acc).infix("+", convert(product, accumulated, result)), result

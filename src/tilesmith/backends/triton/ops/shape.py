@@ -8,7 +8,7 @@ from math import prod
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, literal
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.view_order.forms import expanded, unmerged
+from tilesmith.backends.triton.workarounds.view_order import expanded, unmerged
 from tilesmith.dtypes import BOOL, I8, I32, DType
 from tilesmith.exc import BackendUnsupported
 from tilesmith.ir.ops.rearrangement import Gather, Join, Select, Sort

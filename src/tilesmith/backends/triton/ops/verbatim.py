@@ -15,7 +15,7 @@ from typing_extensions import override
 from tilesmith.backends.source_writer import Precedence
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, call, names_bound, triton_dtype
-from tilesmith.backends.triton.narrow_floats import conversions
+from tilesmith.backends.triton.workarounds import narrow_conversions
 from tilesmith.ir.ops.foreign import Assert, Breakpoint, InlineAsm, InlineTriton, Print
 from tilesmith.ir.types import TensorType, Value
 
@@ -95,7 +95,7 @@ def _by_name(text: str) -> dict[str, str]:
     return {name: f"\n@triton.jit\n{part}" for name, part in zip(names, parts)}
 
 
-HELPER_FUNCTIONS = _by_name(_HELPERS + conversions.TEXT)
+HELPER_FUNCTIONS = _by_name(_HELPERS + narrow_conversions.TEXT)
 
 
 def uses_libdevice(name: str) -> bool:

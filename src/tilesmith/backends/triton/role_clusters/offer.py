@@ -26,7 +26,7 @@ from tilesmith.backends.triton.warp_roles.order import find_vectors
 from tilesmith.backends.triton.warp_roles.plan import RolePlan, plan_roles
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.backends.triton.warp_roles.rules import FORM, RoleModel, WarpRoleRules
-from tilesmith.backends.triton.warp_roles.short_sums.tiles import stores_most
+from tilesmith.backends.triton.warp_roles.short_sums import stores_most
 from tilesmith.ir.types import Dim
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
 from tilesmith.schedule.rules import KernelModel, ScheduleRules, Seed, TargetedKernel

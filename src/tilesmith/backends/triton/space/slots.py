@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilesmith.backends.triton.loop_limits.options import searches_flattened, searches_unrolled
 from tilesmith.backends.triton.space.conditions import PID_TYPES, find_disallowed
+from tilesmith.backends.triton.workarounds.loop_limits import searches_flattened, searches_unrolled
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact

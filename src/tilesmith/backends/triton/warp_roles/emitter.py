@@ -19,8 +19,8 @@ from tilesmith.backends.triton.emission.axes import Axis, AxisScope
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
 from tilesmith.backends.triton.emission.spelling import Expr, Spelling, axis_suffix, call
 from tilesmith.backends.triton.ops.elementwise import convert
-from tilesmith.backends.triton.single_pointers.spelling import GluonSpelling
 from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP, Layout, without_axes
+from tilesmith.backends.triton.warp_roles.single_pointers import GluonSpelling
 from tilesmith.dtypes import I32, I64
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.heuristics.loops.seeds import has_short_sequences
+from tilesmith.backends.triton.heuristics.product_loops import has_short_sequences
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.tiles import do_waves_pay
 from tilesmith.backends.triton.warp_roles.copies import fits_form

@@ -21,8 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import gcd
 
-from tilesmith.backends.triton.narrow_floats.conversions import rounds_small_numbers
-from tilesmith.backends.triton.warp_roles.ends.cuts import Bounds, find_cuts
+from tilesmith.backends.triton.warp_roles.inner_ends import Bounds, find_cuts
 from tilesmith.backends.triton.warp_roles.nests.checks import (
     Refused,
     check_ops,
@@ -38,6 +37,7 @@ from tilesmith.backends.triton.warp_roles.refusals import (
     find_branch,
     leaves_out_rows_only,
 )
+from tilesmith.backends.triton.workarounds.narrow_conversions import rounds_small_numbers
 from tilesmith.dtypes import BF16, F8E4M3, F16, F32
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation

@@ -4,7 +4,7 @@ A ring has a fixed number of slots. Event ``i`` of a barrier ring of length ``L`
 slot ``i % L`` has completed its phase ``i // L``; events before the first count as passed. The
 producer fills tile ``i`` after all readers are done with tile ``i - L``; readers wait for tile
 ``i`` to be full. All waits and arrivals of emitted code come from here, and
-``tests/backends/triton/test_warp_role_protocol.py`` runs the same two programs in every order.
+``test_warp_role_protocol.py`` runs the same two programs in every order.
 """
 
 from __future__ import annotations

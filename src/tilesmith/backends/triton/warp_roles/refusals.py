@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tilesmith.backends.triton.warp_roles.asides.forms import is_search
+from tilesmith.backends.triton.warp_roles.asides import is_search
 from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Grid, If, Yield

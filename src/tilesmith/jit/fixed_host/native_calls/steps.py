@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from tilesmith.frontend.source.kernel_source import KernelSource, called_name
 from tilesmith.jit.fixed_host.folding import HostFolder, NotFixedError
-from tilesmith.jit.fixed_host.rewriting.views import also_called
+from tilesmith.jit.fixed_host.rewriting import also_called
 
 STEADY = (bool, int, float, str)
 """Numbers and texts: as long as they are the same objects they are the same."""

@@ -13,7 +13,7 @@ of 131072x2048x2048 1.00, layer norm of 131072x512x2048 0.83.
 
 from __future__ import annotations
 
-from tilesmith.backends.triton.heuristics.few_walkers.waits import waits_once
+from tilesmith.backends.triton.heuristics.walkers import waits_once
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.rules import TargetedKernel

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from tilesmith.backends.triton.heuristics.sides import blocks as sides
+from tilesmith.backends.triton.heuristics import tile_sides as sides
 from tilesmith.schedule.facts.accesses import AccessFact
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilesmith.backends.triton.heuristics.few_walkers.waits import has_many, waits_once
+from tilesmith.backends.triton.heuristics.walkers import has_many, waits_once
 from tilesmith.ir.types import Dim, next_power_of_2
 from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel

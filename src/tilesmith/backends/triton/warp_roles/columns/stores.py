@@ -19,7 +19,7 @@ from math import prod
 from typing import Protocol
 
 from tilesmith.backends.triton.emission.emitter import Emitter, Rules
-from tilesmith.backends.triton.warp_roles.asides.forms import stores_after
+from tilesmith.backends.triton.warp_roles.asides import stores_after
 from tilesmith.backends.triton.warp_roles.copies import Buffers, CopiedTile, Shared, find_copy
 from tilesmith.backends.triton.warp_roles.emitter import GROUP, RoleEmitter
 from tilesmith.backends.triton.warp_roles.layouts import Layout

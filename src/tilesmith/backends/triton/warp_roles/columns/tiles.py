@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilesmith.backends.triton.heuristics import measured_tiles as measured
 from tilesmith.backends.triton.heuristics.matmul import multiply_adds, problem_of
-from tilesmith.backends.triton.heuristics.measured import tiles as measured
 from tilesmith.backends.triton.heuristics.overlap import products as overlap
 from tilesmith.backends.triton.warp_roles.columns.splitting import find_columns, part_sizes
 from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.plan import RolePlan
 from tilesmith.backends.triton.warp_roles.protocol import LEAST_ROWS
-from tilesmith.backends.triton.warp_roles.short_sums.tiles import SIDE, has_plain_ends, stores_most
+from tilesmith.backends.triton.warp_roles.short_sums import SIDE, has_plain_ends, stores_most
 from tilesmith.schedule.facts.products import MatmulFact
 from tilesmith.schedule.rules import TargetedKernel, Values
 from tilesmith.schedule.space.fragments import EnumFragment

@@ -6,7 +6,7 @@ three do: the product is at most two units in the last place off, what it leaves
 exact in one fused instruction, and adding the quotient of that rounds correctly. It does where
 nothing on the way is smaller than the smallest normal number or infinite: a result that is not
 finite is the product itself, as a division would give it. Where a quotient is rounded to 16 bits,
-the product with a reciprocal that is one unit off is enough (``quotients/rounded.py``), and where
+the product with a reciprocal that is one unit off is enough (``rounded_quotients.py``), and where
 the dividend is a sum of products of 8-bit numbers: the matrix units keep 14 bits of such a sum.
 """
 

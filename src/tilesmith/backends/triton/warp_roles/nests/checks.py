@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilesmith.backends.triton.warp_roles.asides.forms import is_choice, is_search
+from tilesmith.backends.triton.warp_roles.asides import is_choice, is_search
 from tilesmith.backends.triton.warp_roles.nests.listing import Definitions, Listing, find_listing
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
 from tilesmith.ir.operation import Operation

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
-from tilesmith.backends.triton.warp_roles.ends.cuts import Bounds
+from tilesmith.backends.triton.warp_roles.inner_ends import Bounds
 from tilesmith.ir.operation import Operation
 from tilesmith.ir.ops.control_flow import Loop, Yield
 from tilesmith.ir.ops.elementwise import Elementwise

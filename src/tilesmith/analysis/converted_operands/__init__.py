@@ -1,1 +1,0 @@
-"""Operands of products that a loop computes from what it loads."""

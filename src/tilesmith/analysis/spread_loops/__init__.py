@@ -1,1 +1,0 @@
-"""Loops whose tiles may be programs."""

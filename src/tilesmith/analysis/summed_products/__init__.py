@@ -1,1 +1,0 @@
-"""Products whose sums may be shared by several programs."""

@@ -1,1 +1,0 @@
-"""Operands that are packed before the programs of a grid run."""

@@ -1,1 +1,0 @@
-"""What is known of the lengths of axes before a kernel runs."""

@@ -1,1 +1,0 @@
-"""Loads that also fetch what the next program will load."""

@@ -1,1 +1,0 @@
-"""Floats times powers of two."""

@@ -1,1 +1,0 @@
-"""What is behind an element, also of code with thousands of ops."""

@@ -1,1 +1,0 @@
-"""Writes to computed positions, kept inside of a tensor's memory."""

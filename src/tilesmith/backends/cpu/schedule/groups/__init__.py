@@ -1,1 +1,0 @@
-"""Loops over the tiles of groups that several programs share."""

@@ -1,1 +1,0 @@
-"""Loops over parts of an axis, as many turns in every program."""

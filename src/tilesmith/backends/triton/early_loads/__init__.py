@@ -1,1 +1,0 @@
-"""Loads that are begun before what does not need them: more bytes are in flight."""

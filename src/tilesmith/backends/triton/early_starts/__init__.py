@@ -1,1 +1,0 @@
-"""Launches that begin while the one before them ends."""

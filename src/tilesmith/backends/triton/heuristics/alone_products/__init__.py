@@ -1,1 +1,0 @@
-"""Products of programs that have a multiprocessor each."""

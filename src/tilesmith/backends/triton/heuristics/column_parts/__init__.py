@@ -1,1 +1,0 @@
-"""Sums of columns beside products, in one launch."""

@@ -1,1 +1,0 @@
-"""Tiles of few programs that walk columns."""

@@ -1,1 +1,0 @@
-"""Products of groups of rows, whose tiles are shared out to many programs."""

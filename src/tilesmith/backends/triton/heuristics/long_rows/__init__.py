@@ -1,1 +1,0 @@
-"""Long rows that are walked in chunks."""

@@ -1,1 +1,0 @@
-"""Schedules of products in loops of their own length, and in several loops."""

@@ -1,1 +1,0 @@
-"""Products with few rows or columns, and products whose operands are converted."""

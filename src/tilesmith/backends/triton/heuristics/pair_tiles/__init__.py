@@ -1,1 +1,0 @@
-"""Tiles of products of pairs."""

@@ -1,1 +1,0 @@
-"""Products of numbers that come in pairs."""

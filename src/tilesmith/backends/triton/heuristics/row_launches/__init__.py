@@ -1,1 +1,0 @@
-"""Products whose rows are reduced by a second launch."""

@@ -1,1 +1,0 @@
-"""Rows that several programs share: where that can help, and how long their parts are."""

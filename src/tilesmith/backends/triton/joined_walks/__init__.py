@@ -1,1 +1,0 @@
-"""Maxima and sums of powers around them, in one walk over long rows."""

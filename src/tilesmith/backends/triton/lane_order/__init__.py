@@ -1,1 +1,0 @@
-"""Accesses of one place whose order the threads of a program do not keep by themselves."""

@@ -1,1 +1,0 @@
-"""Loops and scans with nothing to do, which Triton compiles wrongly."""

@@ -1,1 +1,0 @@
-"""Options of a loop that Triton cannot do with what stands in it."""

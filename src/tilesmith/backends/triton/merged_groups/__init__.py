@@ -1,1 +1,0 @@
-"""Products of groups of rows that are computed as one."""

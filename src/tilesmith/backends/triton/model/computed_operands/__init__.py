@@ -1,1 +1,0 @@
-"""Operands of products that a loop computes: what is loaded for them arrives ahead, too."""

@@ -1,1 +1,0 @@
-"""Tiles that change the order of their axes."""

@@ -1,1 +1,0 @@
-"""Values that loops hand from one variable to another."""

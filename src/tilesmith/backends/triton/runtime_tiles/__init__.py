@@ -1,1 +1,0 @@
-"""Tiles along sizes that are known at a launch only."""

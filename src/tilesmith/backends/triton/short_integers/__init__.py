@@ -1,1 +1,0 @@
-"""Integers of 16 bits whose result may not fit them."""

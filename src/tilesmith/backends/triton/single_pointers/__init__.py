@@ -1,1 +1,0 @@
-"""Pointers to one element that all lanes of a tile read."""

@@ -1,1 +1,0 @@
-"""Infinities and NaN that Triton would make numbers of, or lose."""

@@ -1,1 +1,0 @@
-"""Where tiles end, and where their tensors do."""

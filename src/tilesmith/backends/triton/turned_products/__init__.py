@@ -1,1 +1,0 @@
-"""Products that read operands from registers: turned for it, and waited for."""

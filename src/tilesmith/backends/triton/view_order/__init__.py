@@ -1,1 +1,0 @@
-"""Tiles that get other axes, where Triton goes wrong about them."""

@@ -1,1 +1,0 @@
-"""What stands beside the loop of a tile, and is neither a product nor between products."""

@@ -1,1 +1,0 @@
-"""Tiles that end before their tensors do."""

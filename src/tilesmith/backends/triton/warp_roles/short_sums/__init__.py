@@ -1,1 +1,0 @@
-"""Products that store more than they load."""

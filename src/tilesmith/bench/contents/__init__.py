@@ -1,1 +1,0 @@
-"""What tensors hold, without memory of their size."""

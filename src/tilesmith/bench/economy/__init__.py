@@ -1,1 +1,0 @@
-"""What keeps a scoreboard of the CPU short: which rivals count there, what inputs share."""

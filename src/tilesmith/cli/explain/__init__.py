@@ -1,1 +1,0 @@
-"""``tilesmith facts`` and ``tilesmith explain``, and why a default stands before faster ones."""

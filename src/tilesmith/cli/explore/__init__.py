@@ -1,1 +1,0 @@
-"""The command that writes a page about a kernel."""

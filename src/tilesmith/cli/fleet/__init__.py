@@ -1,1 +1,0 @@
-"""``tilesmith tune``, also on many devices."""

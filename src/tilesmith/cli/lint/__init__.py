@@ -1,1 +1,0 @@
-"""``tilesmith lint``."""

@@ -1,1 +1,0 @@
-"""References that lead nowhere."""

@@ -1,1 +1,0 @@
-"""``tilesmith record``: what the kernels of a script are called with."""

@@ -1,1 +1,0 @@
-"""``tilesmith cache push``, ``pull``, ``diff`` and ``prune``."""

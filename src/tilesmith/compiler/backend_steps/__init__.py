@@ -1,1 +1,0 @@
-"""Passes that run where a backend asks for them."""

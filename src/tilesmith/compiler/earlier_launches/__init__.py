@@ -1,1 +1,0 @@
-"""Launches that come before that of a kernel."""

@@ -1,1 +1,0 @@
-"""Files of the user that cannot be read."""

@@ -1,1 +1,0 @@
-"""Errors of kernels that are operators of torch."""

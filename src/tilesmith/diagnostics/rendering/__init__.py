@@ -1,1 +1,0 @@
-"""Marks in the texts of errors."""

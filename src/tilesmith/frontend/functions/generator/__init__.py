@@ -1,1 +1,0 @@
-"""The generator behind random numbers, in exact integer ops."""

@@ -1,1 +1,0 @@
-"""Calls of the user's functions in host code."""

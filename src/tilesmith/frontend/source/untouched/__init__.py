@@ -1,1 +1,0 @@
-"""What host code leaves as it is."""

@@ -1,1 +1,0 @@
-"""Tensors whose elements torch can hold but not compute with: two FP4 numbers in a byte."""

@@ -1,1 +1,0 @@
-"""Strides of tensors that host code makes."""

@@ -1,1 +1,0 @@
-"""Tensors that a kernel overwrites, before and after."""

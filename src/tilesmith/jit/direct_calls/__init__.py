@@ -1,1 +1,0 @@
-"""Calls of kernels that go to native code before any Python runs."""

@@ -1,1 +1,0 @@
-"""Calls of one set of sizes and numbers, of kernels that take others too."""

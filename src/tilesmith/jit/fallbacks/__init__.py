@@ -1,1 +1,0 @@
-"""What runs where a config that nobody asked for does not build."""

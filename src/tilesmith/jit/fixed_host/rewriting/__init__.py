@@ -1,1 +1,0 @@
-"""Statements of host code in a simpler form."""

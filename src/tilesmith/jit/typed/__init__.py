@@ -1,1 +1,0 @@
-"""The decorators that make kernels, with the signature of what they decorate."""

@@ -1,1 +1,0 @@
-"""How well one order agrees with another."""

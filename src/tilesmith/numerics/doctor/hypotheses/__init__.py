@@ -1,1 +1,0 @@
-"""What a wrong result looks like, and which small change of the kernel would give it."""

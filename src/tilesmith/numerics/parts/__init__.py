@@ -1,1 +1,0 @@
-"""Judging large results: a part of their elements at a time."""

@@ -1,1 +1,0 @@
-"""Operators inside of graphs and of autograd's modes."""

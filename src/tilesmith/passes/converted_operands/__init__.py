@@ -1,1 +1,0 @@
-"""Operands of products, computed in a launch of their own."""

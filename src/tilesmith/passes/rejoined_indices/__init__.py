@@ -1,1 +1,0 @@
-"""Indices that were split into coordinates and are put together again."""

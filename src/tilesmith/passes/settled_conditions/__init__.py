@@ -1,1 +1,0 @@
-"""Comparisons of a loop's positions with its end."""

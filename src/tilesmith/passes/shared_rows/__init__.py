@@ -1,1 +1,0 @@
-"""Rows that are loaded, and reduced by several programs each."""

@@ -1,1 +1,0 @@
-"""Products whose sums are shared by several programs."""

@@ -1,1 +1,0 @@
-"""Elementwise functions between views that undo each other."""

@@ -1,1 +1,0 @@
-"""What modules that the peer has generated call."""

@@ -1,1 +1,0 @@
-"""Several launches for one call."""

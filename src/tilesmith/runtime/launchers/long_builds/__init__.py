@@ -1,1 +1,0 @@
-"""Launches whose code would take minutes to compile."""

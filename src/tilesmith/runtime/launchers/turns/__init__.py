@@ -1,1 +1,0 @@
-"""Kernels whose programs wait for each other, on several streams of one device."""

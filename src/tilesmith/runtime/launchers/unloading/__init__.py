@@ -1,1 +1,0 @@
-"""Code on a GPU that nobody can launch any more is taken from it."""

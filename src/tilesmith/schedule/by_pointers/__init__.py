@@ -1,1 +1,0 @@
-"""Configs for tensors that no descriptor is of."""

@@ -1,1 +1,0 @@
-"""Configs as users give them."""

@@ -1,1 +1,0 @@
-"""How long loops are whose bounds follow from the sizes of blocks."""

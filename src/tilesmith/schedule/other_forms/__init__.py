@@ -1,1 +1,0 @@
-"""Forms of a function besides the one that it is written in."""

@@ -1,1 +1,0 @@
-"""Tiles that one program for each group would walk, and that programs may share."""

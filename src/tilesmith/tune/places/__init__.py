@@ -1,1 +1,0 @@
-"""Where the processes of a search run: on this machine, or wherever a place says."""
