@@ -34,8 +34,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/triton/loop_ends": (2, 57),
     "tilesmith/backends/triton/runtime_tiles": (2, 49),
     "tilesmith/backends/triton/model/turned_tiles": (2, 21),
-    "tilesmith/jit/fallbacks": (2, 86),
-    "tilesmith/runtime/launchers/long_builds": (2, 48),
+    "tilesmith/jit/fallbacks": (2, 113),
+    "tilesmith/runtime/launchers/long_builds": (2, 60),
     "tilesmith/backends/triton/lane_order": (2, 82),
     "tilesmith/backends/triton/loop_limits": (2, 64),
     "tilesmith/backends/triton/view_order": (2, 50),
@@ -176,7 +176,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/passes/summed_parts": (2, 203),
     "tilesmith/runtime": (12, 1_500),
     "tilesmith/runtime/generated": (2, 74),
-    "tilesmith/runtime/launchers/in_order": (2, 98),
+    "tilesmith/runtime/launchers/in_order": (2, 99),
     "tilesmith/runtime/launchers/turns": (2, 145),
     "tilesmith/runtime/launchers/unloading": (2, 87),
     "tilesmith/schedule": (23, 5_200),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_046,
+    "lines in src": 120_103,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
