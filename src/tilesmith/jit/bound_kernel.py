@@ -16,6 +16,7 @@ from typing_extensions import Unpack, override
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
+from tilesmith.diagnostics.kernel_warnings import ConfigEntryIgnored
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
@@ -33,6 +34,7 @@ from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
 from tilesmith.runtime.arguments import Launcher
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.spec import ignored_entries
 from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
 
@@ -206,7 +208,10 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
 
     def _executable(self, config: Config | None) -> Executable:
         if config is not None:
-            config = self.config_spec.normalize(config)
+            given, config = config, self.config_spec.normalize(config)
+            for entry, loc, problem in ignored_entries(self.config_spec, given, config):
+                log = self.definition.warnings
+                log.warn(ConfigEntryIgnored, loc=loc, entry=entry, problem=problem)
         return self._executables.get(config, self._runner)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Dim, Shape, Value, next_power_of_2
@@ -36,6 +37,7 @@ from tilesmith.targets import Target
 LEAST_GAIN = 1.35
 """Of a form with other sums: the model errs most between forms."""
 Values = dict[str, Any]
+Ignored = tuple[str, SourceLocation, str]
 AnySeed = TypeVar("AnySeed")
 
 
@@ -183,6 +185,10 @@ class ScheduleRules:
                     for index, item in enumerate(values[key])
                 ]
         return result
+
+    def ignored(self, entries: Entries, values: Mapping[str, Any]) -> Iterable[Ignored]:
+        """Entries whose loop cannot have them: each as it was given, the loop, and why."""
+        return ()
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise ``InvalidConfig`` if values that are right by themselves do not go together."""
