@@ -103,7 +103,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/cli/scoreboard": (2, 61),
     "tilesmith/cli/setup": (4, 288),
     "tilesmith/cli/team": (2, 135),
-    "tilesmith/compiler": (7, 1_250),
+    "tilesmith/compiler": (7, 1_261),
     "tilesmith/compiler/backend_steps": (2, 46),
     "tilesmith/compiler/launch_guards": (4, 496),
     "tilesmith/compiler/earlier_launches": (2, 60),
@@ -133,7 +133,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/interpreter/schedules": (4, 498),
     "tilesmith/ir": (20, 2_600),
-    "tilesmith/jit": (12, 2_250),
+    "tilesmith/jit": (12, 2_262),
     "tilesmith/jit/direct_calls": (3, 67),
     "tilesmith/jit/exploring": (2, 75),
     "tilesmith/jit/batching": (4, 560),
@@ -143,7 +143,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit/forms": (3, 198),
     "tilesmith/jit/fixed_host/native_calls": (6, 630),
     "tilesmith/jit/function_protocol": (4, 287),
-    "tilesmith/jit/graphs": (3, 300),
+    "tilesmith/jit/graphs": (3, 302),
     "tilesmith/jit/output": (3, 424),
     "tilesmith/jit/shards": (4, 579),
     "tilesmith/jit/staging": (5, 1_044),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_160,
+    "lines in src": 120_229,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import closing
 from functools import partial
 from typing import Any, NoReturn
@@ -39,6 +39,11 @@ from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
 
 CONFIG, TRACE = topic_log("config"), topic_log("trace")
+
+
+MAX_RECENT = 512
+"""Traces of one kernel, each some 100 KB and more: twice as many are kept, of which these are
+certainly the latest."""
 
 
 class BoundKernel(ExplorableKernel, CompiledKernel):
@@ -213,6 +218,42 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
                 log = self.definition.warnings
                 log.warn(ConfigEntryIgnored, loc=loc, entry=entry, problem=problem)
         return self._executables.get(config, self._runner)
+
+
+class BoundKernels(dict[Hashable, BoundKernel]):
+    """By key. Of many those stay that were used lately, or were given a config.
+
+    Calls that are recognised note nothing: whoever looks for them is made to forget now and then,
+    and what is asked for anew is in use.
+    """
+
+    def __init__(self, forget_calls: Callable[[], None]) -> None:
+        super().__init__()
+        self._forget_calls = forget_calls
+        self.recent: dict[Hashable, BoundKernel] = {}
+        """Those that were asked for since the last time."""
+
+    def find(self, key: Hashable) -> BoundKernel | None:
+        """The one that a call asks for."""
+        found = self.get(key)
+        return None if found is None else self.use(key, found)
+
+    def use(self, key: Hashable, bound: BoundKernel) -> BoundKernel:
+        """Note that a call asks for this one."""
+        self[key] = self.recent[key] = bound
+        if len(self.recent) <= MAX_RECENT:
+            return bound
+        for old in [k for k in self if k not in self.recent and self[k].chosen is None]:
+            del self[old]
+        self.recent.clear()
+        self.recent[key] = bound
+        self._forget_calls()
+        return bound
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.recent.clear()
 
 
 def _specialize(
