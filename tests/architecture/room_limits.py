@@ -179,7 +179,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime/launchers/in_order": (2, 99),
     "tilesmith/runtime/launchers/turns": (2, 145),
     "tilesmith/runtime/launchers/unloading": (2, 87),
-    "tilesmith/schedule": (23, 5_220),
+    "tilesmith/schedule": (23, 5_256),
     "tilesmith/schedule/given": (2, 70),
     "tilesmith/schedule/by_pointers": (2, 19),
     "tilesmith/schedule/other_forms": (2, 40),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_229,
+    "lines in src": 120_265,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

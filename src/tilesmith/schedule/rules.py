@@ -55,6 +55,16 @@ class KernelModel:
     def __init__(self, kernel: TargetedKernel, device: Device) -> None:
         self.kernel = kernel
         self.device = device
+        self.find_earlier: Callable[[], Prediction] | None = None
+        """The time of what is launched before, if the kernel has two launches."""
+
+    @cached_property
+    def _earlier(self) -> Prediction | None:
+        return self.find_earlier and self.find_earlier()
+
+    def in_all(self, own: Prediction) -> Prediction:
+        """The time of all launches, of which one takes so long."""
+        return own if self._earlier is None else own.after(self._earlier)
 
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
         """An estimate of what normalised values need of the device."""

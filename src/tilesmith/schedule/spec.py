@@ -224,9 +224,9 @@ class ConfigSpec(SpecLists):
         return form.model.find_problem(form.settle(plain))
 
     def predict(self, config: Given) -> Prediction:
-        """The time of one launch with the Config, before compiling."""
+        """The time of a call's launches with the Config, before compiling."""
         form, plain = self.of(config)
-        return form.model.predict(form.settle(plain))
+        return form.model.in_all(form.model.predict(form.settle(plain)))
 
     def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
         """Good Configs without a search, the default first."""
