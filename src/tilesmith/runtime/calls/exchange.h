@@ -151,7 +151,8 @@ extern _Thread_local const Reading *latest_reading;
 /* Machine code of a kernel. */
 typedef void (*Code)(const char *arguments, int64_t num_threads);
 
-long long threads_to_use(long long asked); /* one in a fork of a process that has used several */
+/* With one thread in a fork of a process that has used several. */
+void run_code(Code code, const char *arguments, long long num_threads);
 
 int are_forms_of(PyObject *object, Py_ssize_t num_args); /* whether it knows calls with so many */
 int run_if_recognised(PyObject *forms, PyObject *const *args, Py_ssize_t count, PyObject **result);
