@@ -238,6 +238,10 @@ SAMPLES_BY_NAME: dict[str, dict[str, object]] = {
         "failed": "Config(block_sizes=[256])",
         "used": "Config(block_sizes=[64])",
     },
+    "ConfigEntryIgnored": {
+        "entry": "range_unroll_factors[1]=2",
+        "problem": "a branch in it stores",
+    },
     "TuningFailed": {
         "function": "add",
         "problem": "none of 12 candidates can be used",

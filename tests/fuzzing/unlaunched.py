@@ -14,7 +14,6 @@ import torch
 from tilesmith.backends.triton.build import Pointer, build_kernel
 from tilesmith.exc import TritonError
 from tilesmith.runtime.launchers import triton as launching
-from tilesmith.runtime.launchers.long_builds import refuse_long
 from tilesmith.targets import parse_target
 
 GPU = "cuda:90"
@@ -54,7 +53,6 @@ def _compile_only(
     constexprs: tuple[int, ...],
 ) -> None:
     """In the place of the first launch."""
-    refuse_long(self.artifact, self.launch, constexprs, self.path)
     for item in self._descriptors:
         item.construct(*arguments)
     self._compiled[key] = compiled_for(self, arguments)

@@ -18,7 +18,7 @@ import torch
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact, LaunchParameter, TensorDescription, load_module
-from tilesmith.runtime.arguments import LaunchOptions
+from tilesmith.runtime.arguments import FindOther, Launcher, LaunchOptions
 from tilesmith.runtime.calls.reader import TensorReader, process_readers
 from tilesmith.runtime.launchers import triton
 from tilesmith.runtime.launchers.triton import TritonLauncher
@@ -118,11 +118,14 @@ def make(gpu: Gpu, tmp_path: Path, reader: TensorReader | None):
         described: tuple[TensorDescription, ...] = (),
         plain: Any = None,
         least_sms: int = 0,
+        bytes_of_threads: str = "",
+        find_other: FindOther | None = None,
     ) -> TritonLauncher:
         kernel = Artifact("k", MODULE, parameters, constexprs, grid, {"num_warps": 4})
         kernel = replace(kernel, descriptions=described, least_sms=least_sms)
+        kernel = replace(kernel, bytes_of_threads=bytes_of_threads)
         names = captured or tuple(parameter.name for parameter in parameters)
-        options = LaunchOptions(tmp_path, device, keyed, reader)
+        options = LaunchOptions(tmp_path, device, keyed, reader, find_other=find_other)
         launcher = TritonLauncher(kernel, names, (), options, plain)
         launcher._function.make = gpu.make
         return launcher
@@ -173,6 +176,25 @@ def test_programs_that_wait_are_refused_where_they_have_no_room(make, monkeypatc
     with pytest.raises(errors.InvalidConfig, match="wait for each other") as caught:
         make(X, least_sms=least)
     assert "133 multiprocessors or more" in str(caught.value)
+
+
+def test_sizes_that_would_take_minutes_to_compile_go_elsewhere(make, gpu):
+    problems: list[errors.TritonError] = []
+    elsewhere: list[int] = []
+
+    def find_other(problem: errors.TritonError) -> Launcher:
+        problems.append(problem)
+        return lambda x, n: elsewhere.append(n)
+
+    size = LaunchParameter("n", "n", False, "i32")
+    long = {"bytes_of_threads": "BLOCK * 4", "find_other": find_other}
+    launcher = make(X, size, constexprs=(("BLOCK", "n"),), **long)
+    sizes = (64, 64, 2048, 64, 4096, 128)
+    for n in sizes:
+        launcher.launch(*tensors(1), n)
+    assert elsewhere == [2048, 4096]
+    assert len(problems) == 1
+    assert [options["BLOCK"] for _, _, options in launcher._function.compiled] == [64, 128]
 
 
 def misaligned() -> torch.Tensor:

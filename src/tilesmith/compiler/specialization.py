@@ -38,6 +38,8 @@ from tilesmith.settings import Settings
 from tilesmith.targets import Target
 
 LOG = topic_log("trace")
+MAX_VARIANTS = 64
+"""Traces of one specialization: what host code computes may be another constant at every call."""
 MAX_ARTIFACTS = 64
 """Kept of one specialization: a search emits thousands, each some 10 to 100 KB of text."""
 
@@ -124,7 +126,16 @@ class Specialization:
         LOG.info("%s: traced again: %s", self.default.function.name, reason)
         variant = self._trace(arguments, blocks, tunables)
         self.variants.insert(0, variant)
+        if len(self.variants) > MAX_VARIANTS:
+            self._forget_oldest()
         return variant
+
+    def _forget_oldest(self) -> None:
+        gone = self.variants.pop(-2)  # the last is the first of all, which others ask
+        for key in [key for key in [*self._specs] if key[0] is gone]:
+            self._specs.pop(key, None)
+        for key in [key for key in [*self._artifacts] if key[0] is gone]:
+            self._artifacts.pop(key, None)
 
     def _trace(
         self, arguments: tuple[Any, ...], blocks: Mapping[int, int], tunables: Mapping[str, Any]

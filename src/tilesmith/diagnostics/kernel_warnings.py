@@ -97,6 +97,11 @@ class ConfigReplaced(BaseWarning):
     fix = "pass config=..., or let kernel.autotune(args) find one"
 
 
+class ConfigEntryIgnored(BaseWarning):
+    message = "{entry} has no effect on this loop: {problem}"
+    fix = "leave it out"
+
+
 class TuningFailed(BaseWarning):
     """A search in which no candidate works, or that could not be done."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import closing
 from functools import partial
 from typing import Any, NoReturn
@@ -16,6 +16,7 @@ from typing_extensions import Unpack, override
 import tilesmith.exc as errors
 from tilesmith.compiler.interpreter_tiles import split_tile_sizes
 from tilesmith.compiler.specialization import Specialization
+from tilesmith.diagnostics.kernel_warnings import ConfigEntryIgnored
 from tilesmith.diagnostics.logs import Stopwatch, topic_log
 from tilesmith.frontend.trace import TraceRequest
 from tilesmith.jit.compiled_kernel import CompiledKernel, ConfigLike
@@ -33,10 +34,16 @@ from tilesmith.jit.visible.profiling import observe
 from tilesmith.keywords import SearchKeywords
 from tilesmith.runtime.arguments import Launcher
 from tilesmith.schedule.config import Config
+from tilesmith.schedule.spec import ignored_entries
 from tilesmith.store.lookup import describe_arguments, find_stored_config
 from tilesmith.targets import Target
 
 CONFIG, TRACE = topic_log("config"), topic_log("trace")
+
+
+MAX_RECENT = 512
+"""Traces of one kernel, each some 100 KB and more: twice as many are kept, of which these are
+certainly the latest."""
 
 
 class BoundKernel(ExplorableKernel, CompiledKernel):
@@ -206,8 +213,47 @@ class BoundKernel(ExplorableKernel, CompiledKernel):
 
     def _executable(self, config: Config | None) -> Executable:
         if config is not None:
-            config = self.config_spec.normalize(config)
+            given, config = config, self.config_spec.normalize(config)
+            for entry, loc, problem in ignored_entries(self.config_spec, given, config):
+                log = self.definition.warnings
+                log.warn(ConfigEntryIgnored, loc=loc, entry=entry, problem=problem)
         return self._executables.get(config, self._runner)
+
+
+class BoundKernels(dict[Hashable, BoundKernel]):
+    """By key. Of many those stay that were used lately, or were given a config.
+
+    Calls that are recognised note nothing: whoever looks for them is made to forget now and then,
+    and what is asked for anew is in use.
+    """
+
+    def __init__(self, forget_calls: Callable[[], None]) -> None:
+        super().__init__()
+        self._forget_calls = forget_calls
+        self.recent: dict[Hashable, BoundKernel] = {}
+        """Those that were asked for since the last time."""
+
+    def find(self, key: Hashable) -> BoundKernel | None:
+        """The one that a call asks for."""
+        found = self.get(key)
+        return None if found is None else self.use(key, found)
+
+    def use(self, key: Hashable, bound: BoundKernel) -> BoundKernel:
+        """Note that a call asks for this one."""
+        self[key] = self.recent[key] = bound
+        if len(self.recent) <= MAX_RECENT:
+            return bound
+        for old in [k for k in self if k not in self.recent and self[k].chosen is None]:
+            del self[old]
+        self.recent.clear()
+        self.recent[key] = bound
+        self._forget_calls()
+        return bound
+
+    @override
+    def clear(self) -> None:
+        super().clear()
+        self.recent.clear()
 
 
 def _specialize(

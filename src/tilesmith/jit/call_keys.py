@@ -6,8 +6,9 @@ Made by one generated expression per combination of argument types: every call p
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from operator import attrgetter, itemgetter
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -25,6 +26,8 @@ from tilesmith.jit.specialization_key import (
 )
 
 Types = tuple[type, ...]
+MAX_EXTRACTORS = 32
+"""Numbers that host code specialises in all of its ways; of more only guards know."""
 
 
 class CallKeys:
@@ -81,11 +84,14 @@ class CallKeys:
     def extend(self, extractors: Sequence[Callable[..., int]], *, writes_arguments: bool) -> bool:
         """Learn what else decides; True when keys made so far lack something."""
         is_sensitive = self._is_alias_sensitive or writes_arguments
-        is_new = len(extractors) > len(self._extractors)
+        # Host code may take another way for other arguments, and specialise other numbers there.
+        known = {_recipe(extractor): extractor for extractor in self._extractors}
+        known |= {_recipe(extractor): extractor for extractor in extractors}
+        is_new = len(self._extractors) < len(known) <= MAX_EXTRACTORS
         if not is_new and is_sensitive == self._is_alias_sensitive:
             return False
         if is_new:
-            self._extractors = extractors
+            self._extractors = tuple(known.values())
         self._is_alias_sensitive = is_sensitive
         self._functions = {}
         return True
@@ -161,6 +167,15 @@ class CallKeys:
         if kind is int:
             return [is_short(name)]
         return [] if kind is float else [f"key({name}, {spelling!r})"]
+
+
+def _recipe(value: Any) -> Hashable:
+    """What ways to compute the same number have in common: code, and what it holds."""
+    if isinstance(value, FunctionType):
+        return value.__code__, *(_recipe(cell.cell_contents) for cell in value.__closure__ or ())
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_recipe, cast("Sequence[Any]", value)))
+    return value.__reduce__() if isinstance(value, (itemgetter, attrgetter)) else value
 
 
 def _alias_expression(names: Sequence[str], types: Types) -> str:

@@ -17,7 +17,7 @@ from tilesmith.frontend.trace import HostReturnedError
 from tilesmith.frontend.tracing.host_session import HostSession
 from tilesmith.frontend.tracing.tracer import find_tracer, running_host
 from tilesmith.jit.batching.calls import BatchingHost
-from tilesmith.jit.bound_kernel import BoundKernel
+from tilesmith.jit.bound_kernel import BoundKernel, BoundKernels
 from tilesmith.jit.call_finder import CallFinder
 from tilesmith.jit.call_keys import CallKeys
 from tilesmith.jit.definition import KernelDefinition
@@ -73,11 +73,11 @@ class Kernel(AnsweredKernel, GraphKernel, DescribedKernel, DefinedKernel, TypedK
             self.__dict__.pop("_staged", None)
             self._defaults = definition.arguments.defaults
             self._keys = CallKeys(definition, self.user_key)
-            self._bound_kernels: dict[Hashable, BoundKernel] = {}
+            self._bound_kernels = BoundKernels(lambda: self._finder.forget())  # noqa: PLW0108 - made below
             """Kernels for the device of their arguments, by key."""
-            self._bound_elsewhere: dict[Hashable, BoundKernel] = {}
+            self._bound_elsewhere = BoundKernels(lambda: None)
             """Kernels for another target, by target and key."""
-            given = self._keys, self._bound_kernels, self._lock, definition, self._call_anew
+            given = self._keys, self._bound_kernels.recent, self._lock, definition, self._call_anew
             self._finder = CallFinder(*given, functools.partial(self._connect, Kernel))
             self._join_graphs(BatchingHost(self))
 
@@ -119,7 +119,9 @@ class Kernel(AnsweredKernel, GraphKernel, DescribedKernel, DefinedKernel, TypedK
         if self._keys.notice_marks(arguments):
             self._forget()
         key = self._keys.key(arguments)
-        return self._bound_elsewhere.get((target, key)) if target else self._bound_kernels.get(key)
+        if target:
+            return self._bound_elsewhere.find((target, key))
+        return self._bound_kernels.find(key)
 
     def _bind_new(self, args: Args, target: AnyTarget, *, is_called: bool = False) -> BoundKernel:
         check_modes(self.definition.settings)
@@ -136,10 +138,8 @@ class Kernel(AnsweredKernel, GraphKernel, DescribedKernel, DefinedKernel, TypedK
             self._forget()
         key = self._keys.key(args)
         if target is None:
-            self._bound_kernels[key] = bound
-        else:
-            self._bound_elsewhere[(target, key)] = bound
-        return bound
+            return self._bound_kernels.use(key, bound)
+        return self._bound_elsewhere.use((target, key), bound)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel."""

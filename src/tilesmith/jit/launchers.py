@@ -21,7 +21,7 @@ from tilesmith.interpreter.schedules.scheduled import prepare_run
 from tilesmith.ir.function import Function
 from tilesmith.jit.compiled_kernel import CompiledKernel
 from tilesmith.jit.runners import Runner
-from tilesmith.runtime.arguments import Launcher, LaunchOptions, compile_reader
+from tilesmith.runtime.arguments import FindOther, Launcher, LaunchOptions, compile_reader
 from tilesmith.runtime.launchers.cpu import native_launcher
 from tilesmith.runtime.launchers.in_order import triton_launcher
 from tilesmith.schedule.by_pointers import by_pointers
@@ -30,14 +30,14 @@ from tilesmith.schedule.config import Config
 CODE, LAUNCH = topic_log("code"), topic_log("launch")
 
 
-def _options(site: CompiledKernel) -> LaunchOptions:
+def _options(site: CompiledKernel, other: FindOther | None = None) -> LaunchOptions:
     """What launchers are told besides the artifact."""
     definition, settings = site.definition, site.settings
     # Arguments that reach device code as they are given.
     arguments = frozenset(definition.parameters) & definition.split.keyed
     folder, reader = Path(settings.cache_dir), definition.find_reader()
     owner = id(site) if site.definition.is_read_once else 0
-    return LaunchOptions(folder, site.device, arguments, reader, owner, settings.num_threads)
+    return LaunchOptions(folder, site.device, arguments, reader, owner, other, settings.num_threads)
 
 
 def _show(site: CompiledKernel, make_code: Callable[[], str]) -> None:
@@ -65,15 +65,20 @@ def launch_natively(site: CompiledKernel, variant: Variant, config: Config) -> L
     return native_launcher(artifact, captured, constants, _options(site))
 
 
-def launch_with_triton(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
-    """A Triton kernel, built at its first launch; a plain one where that cannot take a call."""
+def launch_with_triton(
+    site: CompiledKernel, variant: Variant, config: Config, other: FindOther | None = None
+) -> Launcher:
+    """A Triton kernel, built at its first launch; a plain one where that cannot take a call.
+
+    ``other`` launches what would take minutes to build.
+    """
     spec = site.specialization.spec(site.target, variant)
     launcher = triton_launcher(
         site.specialization.artifact(config, site.target, variant),
         site.definition.split.captured,
         variant.trace.constants,
-        _options(site),
-        lambda: launch_with_triton(site, variant, by_pointers(spec, config)),
+        _options(site, other),
+        lambda: launch_with_triton(site, variant, by_pointers(spec, config), other),
     )
     _show(site, lambda: f"# {launcher.path}\n{launcher.artifact.source}")
     return launcher.launch
@@ -93,7 +98,9 @@ def interpret(
     return reference_launcher(variant.function, sizes, captured, constants, races=races)
 
 
-def launch_directly(site: CompiledKernel, variant: Variant, config: Config) -> Launcher:
+def launch_directly(
+    site: CompiledKernel, variant: Variant, config: Config, _: FindOther | None = None
+) -> Launcher:
     """What a backend's own launcher makes of an artifact."""
     artifact = site.specialization.artifact(config, site.target, variant)
     _show(site, lambda: artifact.readable)
@@ -109,7 +116,8 @@ def launch_directly(site: CompiledKernel, variant: Variant, config: Config) -> L
     return launch
 
 
-LaunchMaker = Callable[[CompiledKernel, Variant, Config], Launcher]
+LaunchMaker = Callable[..., Launcher]
+"""Of a compiled kernel, a variant and a config; if code is built at a launch also ``FindOther``."""
 LAUNCHERS: dict[str, LaunchMaker] = {
     "triton": launch_with_triton,
     "cpu": launch_natively,

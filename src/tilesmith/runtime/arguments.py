@@ -26,6 +26,8 @@ _UNIQUE = (type, torch.dtype, type(None))
 Launcher = Callable[..., None]
 Recovery = Callable[[Launcher, errors.TritonError], Launcher]
 """From a launcher that does not build, and why, to the one to use instead."""
+FindOther = Callable[[errors.TritonError], Launcher]
+"""From why some values are not launched to what launches those."""
 _DEVICE = "device="
 CPU = torch.device("cpu")
 
@@ -43,6 +45,8 @@ class LaunchOptions:
     """Reads addresses; without it each tensor is asked for its own."""
     owner: int = 0
     """The ``id`` of the bound kernel whose arguments need not be read again; 0: they must."""
+    find_other: FindOther | None = None
+    """Where code for some sizes would take minutes to build; None: it is built all the same."""
     num_threads: int = 0
     """Of a CPU. 0: as many as torch uses at the time of the call."""
 

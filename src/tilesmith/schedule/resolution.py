@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from math import inf, prod
 from random import Random
@@ -23,6 +23,7 @@ from tilesmith.ir.ops.control_flow import Grid, Loop
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.schedule.config import KEYS_BY_NAME, STRUCTURE, Config, is_persistent
 from tilesmith.schedule.facts.outline import AnyLoop, FunctionOutline
+from tilesmith.schedule.model.estimates import Prediction
 from tilesmith.schedule.other_forms import Split, other_forms
 from tilesmith.schedule.rules import ScheduleRules, Values
 from tilesmith.schedule.schedule import (
@@ -72,7 +73,10 @@ class MultiFormSpec(ConfigSpec):
         allowed = self.kernel.allow_warp_specialize
 
         def make(function: Function, rules: ScheduleRules) -> ConfigSpec:
-            return ConfigSpec(function, rules, self.tunables, allow_warp_specialize=allowed)
+            made = ConfigSpec(function, rules, self.tunables, allow_warp_specialize=allowed)
+            if function.before is not None:
+                made.model.find_earlier = partial(_predict_default, function.before, rules)
+            return made
 
         return other_forms(self.kernel, self._split, make)
 
@@ -141,7 +145,11 @@ class MultiFormSpec(ConfigSpec):
             suffix = f", {name.replace('_', ' ')}"
             lists.append(
                 tuple(
-                    replace(item, config=_marked(item.config, name), reason=item.reason + suffix)
+                    RankedConfig(
+                        _marked(item.config, name),
+                        other.model.in_all(item.predicted),
+                        item.reason + suffix,
+                    )
                     for item in other.ranked_configs(count)
                 )
             )
@@ -194,6 +202,12 @@ class MultiFormSpec(ConfigSpec):
             return own
         parts = [own, *(f"{name} {spec.fingerprint()}" for name, spec in self.others.items())]
         return sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _predict_default(function: Function, rules: ScheduleRules) -> Prediction:
+    """Of a launch that no Config is about."""
+    spec = MultiFormSpec(function, rules, split=lambda function, name: None)
+    return spec.predict(spec.default_config())
 
 
 def _scratch_bytes(spec: ConfigSpec) -> int:

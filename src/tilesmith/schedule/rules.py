@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
+from tilesmith.diagnostics.location import SourceLocation
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Load
 from tilesmith.ir.types import Dim, Shape, Value, next_power_of_2
@@ -36,6 +37,7 @@ from tilesmith.targets import Target
 LEAST_GAIN = 1.35
 """Of a form with other sums: the model errs most between forms."""
 Values = dict[str, Any]
+Ignored = tuple[str, SourceLocation, str]
 AnySeed = TypeVar("AnySeed")
 
 
@@ -53,6 +55,16 @@ class KernelModel:
     def __init__(self, kernel: TargetedKernel, device: Device) -> None:
         self.kernel = kernel
         self.device = device
+        self.find_earlier: Callable[[], Prediction] | None = None
+        """The time of what is launched before, if the kernel has two launches."""
+
+    @cached_property
+    def _earlier(self) -> Prediction | None:
+        return self.find_earlier and self.find_earlier()
+
+    def in_all(self, own: Prediction) -> Prediction:
+        """The time of all launches, of which one takes so long."""
+        return own if self._earlier is None else own.after(self._earlier)
 
     def resources(self, values: Mapping[str, Any]) -> ResourceUse:
         """An estimate of what normalised values need of the device."""
@@ -183,6 +195,10 @@ class ScheduleRules:
                     for index, item in enumerate(values[key])
                 ]
         return result
+
+    def ignored(self, entries: Entries, values: Mapping[str, Any]) -> Iterable[Ignored]:
+        """Entries whose loop cannot have them: each as it was given, the loop, and why."""
+        return ()
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raise ``InvalidConfig`` if values that are right by themselves do not go together."""

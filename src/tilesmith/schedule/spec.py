@@ -21,11 +21,18 @@ from tilesmith.analysis.restructuring import find_flattenable, find_rollable_dim
 from tilesmith.exc import TunableNameConflict
 from tilesmith.ir.function import Function
 from tilesmith.ir.ops.control_flow import Grid
-from tilesmith.schedule.config import Config, in_order, is_reserved, keep_known, spell_out
+from tilesmith.schedule.config import (
+    RANGE_KEYS,
+    Config,
+    in_order,
+    is_reserved,
+    keep_known,
+    spell_out,
+)
 from tilesmith.schedule.facts.collect import collect_facts
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Prediction, ResourceUse
-from tilesmith.schedule.rules import ScheduleRules, Seed, TargetedKernel, Values
+from tilesmith.schedule.rules import Ignored, ScheduleRules, Seed, TargetedKernel, Values
 from tilesmith.schedule.space.fragments import Fragment
 from tilesmith.schedule.space.sizes import TileSizes, static_range_slots, useful_elements
 from tilesmith.schedule.space.slots import (
@@ -217,9 +224,9 @@ class ConfigSpec(SpecLists):
         return form.model.find_problem(form.settle(plain))
 
     def predict(self, config: Given) -> Prediction:
-        """The time of one launch with the Config, before compiling."""
+        """The time of a call's launches with the Config, before compiling."""
         form, plain = self.of(config)
-        return form.model.predict(form.settle(plain))
+        return form.model.in_all(form.model.predict(form.settle(plain)))
 
     def ranked_configs(self, count: int = 10) -> tuple[RankedConfig, ...]:
         """Good Configs without a search, the default first."""
@@ -272,6 +279,14 @@ def rank_seeds(spec: ConfigSpec) -> list[RankedConfig]:
         if predicted is not None:
             ranked.append(RankedConfig(config, predicted, f"heuristic: {name}"))
     return ranked
+
+
+def ignored_entries(spec: ConfigSpec, given: Config, normal: Config) -> Iterable[Ignored]:
+    """What loops cannot have of what a Config asks for."""
+    form, plain = spec.of(given)
+    asked = spell_out(plain, len(form.entries.rolled))
+    values = {**normal, **{key: asked[key] for key in RANGE_KEYS if key in asked}}
+    return form.rules.ignored(form.entries, values)
 
 
 def rank_configs(spec: ConfigSpec, count: int) -> tuple[RankedConfig, ...]:

@@ -25,6 +25,7 @@ from tilesmith.runtime.calls.reader import (
 from tilesmith.settings import Settings
 
 ADDRESS = ((0, 0, 0),)
+BYTES = (torch.int8, torch.uint8)
 CACHE = Path(Settings().cache_dir)
 pytestmark = pytest.mark.skipif(
     process_readers().get(CACHE) is None, reason=process_readers().obstacle
@@ -158,10 +159,10 @@ def make_capsule(content: bytes, name: bytes = b"dlpack_exchange_api"):
 def test_apis_of_other_versions_are_not_used(reader, major: int, read: int):
     content = struct.pack("=IIQQQQQQ", major, 0, 0, 1, 1, 1, read, 1)
     name = b"dlpack_exchange_api"
-    assert reader.use(make_capsule(content, name), (torch.Tensor,)) is False
+    assert reader.use(make_capsule(content, name), (torch.Tensor,), BYTES) is False
     x = torch.zeros(3)
     assert reader.Layout(1, ADDRESS).values(x)[1] == x.data_ptr(), "the one in use still is"
     with pytest.raises(ValueError, match="incorrect name"):
-        reader.use(make_capsule(content, b"other"), (torch.Tensor,))
+        reader.use(make_capsule(content, b"other"), (torch.Tensor,), BYTES)
     with pytest.raises(TypeError):
         reader.use()

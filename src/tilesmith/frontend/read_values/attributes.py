@@ -3,20 +3,24 @@
 Device code that names an object may hand it on, so which of its attributes are read where cannot be
 told from one function. When a trace is done it is known which functions ran: every attribute counts
 that an object has and that any of them names. That is one too many at times, which costs a trace
-when such an attribute changes, and none too few but for names that are made at run time.
+when such an attribute changes, and none too few but for names that are made at run time. What runs
+just then for other reasons (``_Calls``) does not count.
 """
 
 from __future__ import annotations
 
 import enum
+import gc
 import inspect
 import operator
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -63,7 +67,7 @@ class Attributes:
         """The function whose reads are noted; None for device code of the kernel itself."""
         self._reached: list[tuple[CodeType | None, Any, str]] = []
         self._codes: dict[CodeType, dict[str, Any]] = {}
-        """Code that ran, and the names of its module."""
+        """The user's code that ran, and the names of its module."""
 
     def reach(self, value: Any, source: str) -> None:
         """The function that is looked at reaches an object, found by the launcher at ``source``."""
@@ -76,28 +80,17 @@ class Attributes:
         if not self._reached:
             yield
             return
-        outer = sys.getprofile()
-        if outer is None:
-            sys.setprofile(self._see)
-        try:
+        if sys.getprofile() is not None:
             yield
-        finally:
-            if outer is None:
-                sys.setprofile(None)
-        if outer is not None:
             # Under a profiler all functions that can be reached count as run.
             self._codes.update((code, {}) for code, _, _ in self._reached if code is not None)
-
-    def _see(self, frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            self._codes[frame.f_code] = frame.f_globals
+            return
+        with _Calls(self._codes).watched():
+            yield
 
     def settle(self, device_code: CodeType) -> None:
         """Guards stand for what device code read of objects when it ran."""
-        codes = {
-            device_code: {},
-            **{c: names for c, names in self._codes.items() if _is_users(names)},
-        }
+        codes = {device_code: {}, **self._codes}
         ran = {_key(code) for code in codes}
         for code, names in codes.items():
             # Methods that nothing names ran too: those that make objects.
@@ -124,6 +117,65 @@ class Attributes:
         self._guards.moving.add(source)
         self.reader = None
         self._notes.note(held, source)
+
+
+class _Calls:
+    """The user's functions that this thread calls for device code.
+
+    Not those called meanwhile, and what these call: by the collector of garbage, to end an object
+    or for one that is gone, by a signal.
+    """
+
+    def __init__(self, codes: dict[CodeType, dict[str, Any]]) -> None:
+        self._codes = codes
+        self._thread = get_ident()
+        self._is_collecting = False
+        self._aside: FrameType | None = None
+        """The outermost function that runs meanwhile."""
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Calls within are seen."""
+        # The first and the last of the callbacks: other ones run meanwhile as well.
+        gc.callbacks.insert(0, self._begin_collection)
+        gc.callbacks.append(self._end_collection)
+        sys.setprofile(self._see)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            gc.callbacks.remove(self._begin_collection)
+            gc.callbacks.remove(self._end_collection)
+
+    def _begin_collection(self, phase: str, _: object) -> None:
+        self._is_collecting |= phase == "start" and get_ident() == self._thread
+
+    def _end_collection(self, phase: str, _: object) -> None:
+        self._is_collecting &= phase == "start" or get_ident() != self._thread
+
+    def _see(self, frame: FrameType, event: str, _: object) -> None:
+        if self._aside is not None:
+            if event == "return" and frame is self._aside:
+                self._aside = None
+        elif event == "call" and not self._is_collecting and frame.f_code not in self._codes:
+            if frame.f_code.co_name == "__del__" or frame.f_code is _END_OF_AN_OBJECT:
+                self._aside = frame
+            elif _is_users(frame.f_globals):
+                if any(map(_is_of_an_interruption, frame.f_locals.values())):
+                    self._aside = frame
+                else:
+                    self._codes[frame.f_code] = frame.f_globals
+
+
+_END_OF_AN_OBJECT = weakref.finalize.__call__.__code__
+
+
+def _is_of_an_interruption(argument: object) -> bool:
+    """Whether only callbacks get it: that of a weak reference, and of a signal."""
+    if type(argument) is tuple:  # *arguments
+        return any(map(_is_of_an_interruption, cast("tuple[object, ...]", argument)))
+    is_gone = isinstance(argument, weakref.ReferenceType) and argument() is None
+    return is_gone or isinstance(argument, FrameType)
 
 
 def _is_users(names: dict[str, Any]) -> bool:

@@ -37,7 +37,7 @@ class GraphKernel:
     definition: KernelDefinition
     gradient: Gradient | None = None
     """How its gradient is computed."""
-    _bound_kernels: dict[Any, Any]
+    _bound_kernels: Any
 
     def _join_graphs(self, host: GraphHost) -> None:
         """Begin anew: what graphs know of it was of another definition."""
@@ -147,6 +147,8 @@ class GraphKernel:
 
     def _derived(self, bound: Any) -> DerivedBackward:
         if bound not in self._backwards:
+            kept = {*self._bound_kernels.values()}
+            self._backwards = {b: made for b, made in self._backwards.items() if b in kept}
             self._backwards[bound] = DerivedBackward(bound)
         return self._backwards[bound]
 

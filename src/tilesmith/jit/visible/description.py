@@ -6,7 +6,7 @@ Nothing is compiled or searched for a ``repr``; the table of a bound kernel make
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -74,7 +74,7 @@ class DescribedKernel:
     """A kernel that says what it is."""
 
     definition: KernelDefinition
-    _bound_kernels: dict[Hashable, Any]
+    _bound_kernels: Any
 
     @override
     def __repr__(self) -> str:

@@ -43,6 +43,8 @@ extern const Exchange *exchange;
 extern PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
 extern Py_ssize_t num_tensor_types;
 extern const PyGetSetDef *gradient_getter; /* of requires_grad; NULL: ask by name */
+extern const PyGetSetDef *type_getter;     /* of dtype; the same */
+extern PyObject *byte_types[2];            /* torch.int8 and torch.uint8, at DLPack's codes */
 
 /* Where torch notes that the sign of a view is flipped lazily: the object holds the address of what
    it stands for, and a bit of a word there says so. No bits: ask by name. */
@@ -73,10 +75,20 @@ static inline int is_negated(PyObject *tensor) {
     return (*(const uint64_t *)(held + sign_note.word) & sign_note.bits) != 0;
 }
 
-/* 0, or -1: with an exception, for a negated view, or where the producer leaves out strides (older
-   versions may). */
+/* Whether its elements only look like bytes: to DLPack those of torch.uint4 are of torch.uint8. */
+static inline int is_of_other_type(PyObject *object, Element element) {
+    if (element.bits != 8 || element.code > 1) return 0;
+    PyObject *found = type_getter ? type_getter->get(object, type_getter->closure)
+                                  : PyObject_GetAttrString(object, "dtype");
+    Py_XDECREF(found); /* one of torch's, which live on */
+    return found != byte_types[element.code];
+}
+
+/* 0, or -1: with an exception, for a negated view, for elements of which DLPack does not tell, or
+   where the producer leaves out strides (older versions may). */
 static inline int read_tensor(PyObject *object, Tensor *tensor) {
     if (is_negated(object) || exchange->read(object, tensor)) return -1;
+    if (is_of_other_type(object, tensor->element)) return -1;
     return tensor->num_axes > 0 && (tensor->sizes == NULL || tensor->strides == NULL) ? -1 : 0;
 }
 
@@ -139,7 +151,8 @@ extern _Thread_local const Reading *latest_reading;
 /* Machine code of a kernel. */
 typedef void (*Code)(const char *arguments, int64_t num_threads);
 
-long long threads_to_use(long long asked); /* one in a fork of a process that has used several */
+/* With one thread in a fork of a process that has used several. */
+void run_code(Code code, const char *arguments, long long num_threads);
 
 int are_forms_of(PyObject *object, Py_ssize_t num_args); /* whether it knows calls with so many */
 int run_if_recognised(PyObject *forms, PyObject *const *args, Py_ssize_t count, PyObject **result);

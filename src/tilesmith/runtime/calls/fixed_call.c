@@ -127,7 +127,7 @@ static int run(const FixedCall *self, const Frame *frame) {
     long long num_threads = num_threads_of(self);
     if (num_threads == -1 && PyErr_Occurred()) return -1;
     Py_BEGIN_ALLOW_THREADS
-    self->code((const char *)words, threads_to_use(num_threads));
+    run_code(self->code, (const char *)words, num_threads);
     Py_END_ALLOW_THREADS
     return 0;
 }

@@ -189,7 +189,7 @@ def build_reader(cache_dir: Path, compiler: str | None = None) -> TensorReader:
     key = object_key([*texts, abi, *_FLAGS])
     content = ObjectCache(cache_dir).get(key, lambda: _compile(compiler))
     module: Any = _load(content)
-    if not module.use(exchange, _TYPES, _sign_pairs()):
+    if not module.use(exchange, _TYPES, (torch.int8, torch.uint8), _sign_pairs()):
         raise CannotBuildError("DLPack's C exchange API has another version")
     _try_out(module)
     return cast("TensorReader", module)

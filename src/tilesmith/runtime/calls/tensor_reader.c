@@ -7,7 +7,8 @@ enum { DLPACK_MAJOR = 1 };
 const Exchange *exchange;
 PyTypeObject *tensor_types[MAX_TENSOR_TYPES];
 Py_ssize_t num_tensor_types;
-const PyGetSetDef *gradient_getter;
+const PyGetSetDef *gradient_getter, *type_getter;
+PyObject *byte_types[2];
 
 /* The getter behind an attribute that all tensors inherit; NULL where it is no such thing. */
 static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
@@ -22,7 +23,9 @@ static const PyGetSetDef *find_getter(PyObject *type, const char *name) {
 
 static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
     PyObject *capsule, *types, *pairs = NULL;
-    if (!PyArg_ParseTuple(given, "OO!|O!", &capsule, &PyTuple_Type, &types, &PyTuple_Type, &pairs))
+    PyObject *signed_bytes, *bytes;
+    if (!PyArg_ParseTuple(given, "OO!(OO)|O!", &capsule, &PyTuple_Type, &types, &signed_bytes, &bytes,
+                          &PyTuple_Type, &pairs))
         return NULL;
     const Exchange *found = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (found == NULL) return NULL;
@@ -38,6 +41,9 @@ static PyObject *use(PyObject *Py_UNUSED(module), PyObject *given) {
     for (Py_ssize_t i = 0; i < count; i++) /* kept for as long as the process lives */
         tensor_types[i] = (PyTypeObject *)Py_NewRef(PyTuple_GET_ITEM(types, i));
     gradient_getter = count ? find_getter(PyTuple_GET_ITEM(types, 0), "requires_grad") : NULL;
+    type_getter = count ? find_getter(PyTuple_GET_ITEM(types, 0), "dtype") : NULL;
+    byte_types[0] = Py_NewRef(signed_bytes);
+    byte_types[1] = Py_NewRef(bytes);
     Py_RETURN_TRUE;
 }
 
@@ -51,8 +57,9 @@ static PyMethodDef functions[] = {
      "are of so many arguments; all others run ``__call__``. False if that was done before."},
     {"notes_signs", notes_signs, METH_NOARGS, "Whether signs are read off tensors themselves."},
     {"use", use, METH_VARARGS,
-     "use(capsule, types, pairs=()): read objects of these types by this exchange API; whether that\n"
-     "is possible. The pairs differ in their sign only: they show where views are marked."},
+     "use(capsule, types, bytes, pairs=()): read objects of these types by this exchange API; whether\n"
+     "that is possible. Bytes are the types of elements with 8 bits, signed and not. The pairs differ\n"
+     "in their sign only: they show where views are marked."},
     {NULL, NULL, 0, NULL},
 };
 

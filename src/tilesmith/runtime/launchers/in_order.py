@@ -46,9 +46,10 @@ class _InOrder(TritonLauncher):
         names, sources = [*captured, *made], sources | fresh
         own = _with_sources(artifact, sources)
         # What a call has read of its tensors is for one launch only.
-        options = replace(options, owner=0)
+        options, find_other = replace(options, owner=0, find_other=None), options.find_other
         plain = make_plain and (lambda: _first_of(make_plain(), len(captured)))
-        super().__init__(own, names, constants, options, plain)
+        other = find_other and (lambda problem: _first_of(find_other(problem), len(captured)))
+        super().__init__(own, names, constants, replace(options, find_other=other), plain)
         first = [
             TritonLauncher(_with_sources(item, sources), names, constants, options, _give_up)
             for item in artifact.before

@@ -6,31 +6,43 @@ What somebody asked for is compiled as long as it takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import tilesmith.exc as errors
 from tilesmith.artifacts import Artifact
+from tilesmith.runtime.arguments import FindOther, Launcher
 
 MOST_BYTES = 4096
 """Of one tile for each thread: four times its registers. With twice as much ptxas ran for two to
 seven minutes, with half as much for some seconds."""
 
 
-def refuse_long(
-    artifact: Artifact, launch: Callable[..., None], constexprs: Sequence[int], path: Path
-) -> None:
-    """Raise for tiles too large for their threads; ``launch`` knows whether it can be replaced."""
-    if not artifact.bytes_of_threads or not getattr(launch, "is_replaceable", False):
-        return
-    names = dict(zip((name for name, _ in artifact.constexprs), constexprs))
-    found = eval(artifact.bytes_of_threads, {"__builtins__": {}, "max": max}, names)
-    if found >= MOST_BYTES:
-        problem = f"out of resources: each thread would hold {found} bytes of one tile"
-        name = artifact.name.lstrip("_")
-        raise errors.TritonError.wrapping(ValueError(problem), function=name, path=str(path))
+class LongBuilds:
+    """Sizes for which tiles are too large for their threads; another config launches those."""
+
+    def __init__(self, artifact: Artifact, path: Path, find_other: FindOther) -> None:
+        names = ", ".join(name for name, _ in artifact.constexprs)
+        text = f"lambda {names}: {artifact.bytes_of_threads}"
+        self._bytes: Callable[..., int] = eval(text, {"__builtins__": {}, "max": max})
+        self._place: dict[str, Any] = {"function": artifact.name.lstrip("_"), "path": str(path)}
+        self._find_other = find_other
+        self._other: Launcher | None = None
+
+    def find(self, *constexprs: int) -> Launcher | None:
+        """What launches instead; None where code is built in seconds."""
+        found = self._bytes(*constexprs)
+        if found < MOST_BYTES:
+            return None
+        if self._other is None:
+            problem = f"out of resources: each thread would hold {found} bytes of one tile"
+            self._other = self._find_other(
+                errors.TritonError.wrapping(ValueError(problem), **self._place)
+            )
+        return self._other
 
 
 def check_room(

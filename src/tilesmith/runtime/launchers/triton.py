@@ -29,7 +29,7 @@ from tilesmith.runtime.arguments import NOT_READ, LaunchOptions, refuse, refuse_
 from tilesmith.runtime.calls.reader import plan_reading
 from tilesmith.runtime.device import is_numbered
 from tilesmith.runtime.generated import get_num_sm
-from tilesmith.runtime.launchers.long_builds import check_room, refuse_long
+from tilesmith.runtime.launchers.long_builds import LongBuilds, check_room
 from tilesmith.runtime.launchers.unloading import Launches, stream_finder, unload_dropped
 
 
@@ -176,6 +176,9 @@ class _CallText:
         yield f"__key = {self._key()}"
         yield "__ready = __kernels.get(__key)"
         yield "if __ready is None:"
+        if self._artifact.bytes_of_threads and self._options.find_other:
+            yield f"    __other = __find_other({constexprs})"
+            yield f"    if __other is not None: return __other({self._captured})"
         yield f"    return __first(__key, ({grid}), ({listed}), ({constexprs}))"
         yield "__run, __function, __metadata = __ready"
         yield f"__on = __stream({self._index})"
@@ -317,6 +320,9 @@ class TritonLauncher:
             ),
             "__current_device": torch.cuda.current_device,
         }
+        if self.artifact.bytes_of_threads and options.find_other:
+            builds = LongBuilds(self.artifact, self.path, options.find_other)
+            self._scope["__find_other"] = builds.find
         for position, item in enumerate(self._descriptors):
             self._scope |= {f"__kept{position}": item.kept, f"__keep{position}": item.keep}
         exec("\n".join(text.lines()), self._scope)
@@ -334,7 +340,6 @@ class TritonLauncher:
         arguments: tuple[Any, ...],
         constexprs: tuple[int, ...],
     ) -> None:
-        refuse_long(self.artifact, self.launch, constexprs, self.path)
         name, watch = self.artifact.kernel_name, Stopwatch()
         LAUNCH.info("%s: first launch on %s, programs %s", name, self._device, grid)
         described = [item.construct(*arguments) for item in self._descriptors]

@@ -218,9 +218,9 @@ class ResourceUse:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The time of one launch, in milliseconds, and the parts that compete for it.
+    """The time of a call's launches, in milliseconds, and the parts that compete for it.
 
-    The parts overlap: the total is near the largest of them, not their sum.
+    The parts of one overlap: the total is near the largest of them, not their sum.
     """
 
     total_ms: float
@@ -235,6 +235,18 @@ class Prediction:
     """Programs resident on one multiprocessor."""
     limiter: str = ""
     """What takes longest, in words."""
+
+    def after(self, first: Prediction) -> Prediction:
+        """The time of both launches, one after the other."""
+        longer = max(first, self, key=lambda item: item.total_ms)
+        return replace(
+            self,
+            total_ms=first.total_ms + self.total_ms,
+            compute_ms=first.compute_ms + self.compute_ms,
+            memory_ms=first.memory_ms + self.memory_ms,
+            latency_ms=first.latency_ms + self.latency_ms,
+            limiter=f"{longer.limiter}, of the {'first' if longer is first else 'second'} launch",
+        )
 
     def __str__(self) -> str:
         parts = f"compute {self.compute_ms:.4g}, memory {self.memory_ms:.4g}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+import torch
 
+from examples.matmul_layernorm import matmul_layernorm
 from tests.schedule import programs
 from tests.specs import config_spec
 from tilesmith.schedule.config import Config
@@ -125,3 +127,23 @@ def test_blend_is_a_rounded_maximum():
 def test_prediction_in_words():
     text = str(Prediction(0.2, 0.19, 0.05, 0.1, 4.0, 1.0, "busy multiprocessors"))
     assert text.startswith("0.2 ms (compute 0.19, memory 0.05, latency 0.1): busy")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_two_launches_take_the_time_of_both(dtype: torch.dtype):
+    size = 1024
+    x, weight = torch.empty(2, size, dtype=dtype).unbind()
+    tensors = torch.empty(size, size, dtype=dtype), torch.empty(size, size, dtype=dtype)
+    spec = matmul_layernorm.bind((*tensors, x, weight), target="cuda:90").config_spec
+    config = spec.default_config()
+    assert config["structure"] == "two_launches"
+    form, plain = spec.of(config)
+    rows = form.model.predict(form.settle(plain)).total_ms
+    assert form.function.before is not None
+    product = ConfigSpec(form.function.before, spec.rules)
+    both = spec.predict(config)
+    assert both.total_ms >= rows + product.model.roofline_ms()
+    assert both.total_ms > 2 * rows, "the product takes longer than its rows"
+    assert "of the first launch" in both.limiter
+    (ranked,) = [item for item in spec.ranked_configs() if item.config == config]
+    assert ranked.predicted == both

@@ -61,8 +61,26 @@ def test_branches_that_store_are_not_unrolled() -> None:
     args = (torch.randn(100), torch.randn(100))
     assert "loop_unroll_factor" not in compiled(stores_in_first_turn, args, UNROLLED)
     spec = stores_in_first_turn.bind(args, target=TARGET).config_spec
+    assert spec.normalize(UNROLLED)["range_unroll_factors"] == [0, 0]
     factors = [spec.random_config(Random(seed))["range_unroll_factors"][1] for seed in range(20)]
     assert factors == [0] * 20
+
+
+def test_options_that_a_loop_cannot_have_are_remarked_on(capsys) -> None:
+    data = (torch.randn(100), torch.randn(100))
+    rows = (torch.zeros(8, 64, dtype=torch.int8), 4)
+    flat = Config(block_sizes=[1], pid_type="persistent_blocked", range_flattens=[True, None])
+    for kernel, args, config, entry in (
+        (stores_in_first_turn, data, UNROLLED, "range_unroll_factors[1]=2"),
+        (sorts_again, rows, flat, "range_flattens[0]=True"),
+    ):
+        for _ in range(2):
+            kernel.bind(args, target=TARGET).set_config(config)
+        text = capsys.readouterr().err
+        assert text.count(f"WARNING[ConfigEntryIgnored]: {entry} has no effect on this loop") == 1
+        assert "test_failing_passes.py" in text
+    adds_turns.bind((torch.randn(100),), target=TARGET).set_config(UNROLLED)
+    assert not capsys.readouterr().err
 
 
 def test_loops_without_branches_are_unrolled() -> None:

@@ -54,7 +54,7 @@ class RowLaunchForms(ScheduleRules):
 
     @override
     def form_rank(self, name: str) -> int:
-        """What is predicted for it is the second launch alone."""
+        """Its time is measured: the model errs most between forms."""
         return -1 if name == TWO_LAUNCHES else super().form_rank(name)
 
     @override

@@ -9,13 +9,14 @@ from typing_extensions import override
 
 from tilesmith.artifacts import MAX_LAUNCH_SIDE
 from tilesmith.backends.triton.model.costs import device_of
+from tilesmith.backends.triton.workarounds.loop_limits import find_limit
 from tilesmith.exc import InvalidConfig
 from tilesmith.ir.ops.memory import Store
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.config import KEYS_BY_NAME, RANGE_KEYS, is_persistent
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.model.estimates import Device, ResourceUse
-from tilesmith.schedule.rules import ScheduleRules, TargetedKernel, Values
+from tilesmith.schedule.rules import Ignored, ScheduleRules, TargetedKernel, Values
 from tilesmith.schedule.space.slots import Entries, is_flattened, is_static
 
 PERSISTENT_KEYS = ("num_sm_multiplier", "maxnreg")
@@ -45,12 +46,14 @@ def _is_range_active(entries: Entries, values: Mapping[str, Any], index: int) ->
     return not is_static(entries, values, entry.loop)
 
 
-def _is_safe(values: Mapping[str, Any], key: str) -> bool:
+def _is_safe(entries: Entries, values: Mapping[str, Any], key: str, index: int) -> bool:
     """Whether Triton compiles the option rightly.
 
     With tensor descriptors a loop must not have its own number of stages, nor be unrolled inside a
     pipelined kernel. Specialised warps come in groups of four.
     """
+    if values[key][index] and find_limit(entries, key, index):
+        return False
     if key == "range_warp_specializes":
         return values["num_warps"] >= 4
     if "tensor_descriptor" not in (values.get("indexing") or []):
@@ -170,7 +173,9 @@ class ConfigConditions(ScheduleRules):
         if index is None:
             return True
         if key in RANGE_KEYS:
-            return _is_range_active(entries, values, index) and _is_safe(values, key)
+            return _is_range_active(entries, values, index) and _is_safe(
+                entries, values, key, index
+            )
         return _is_loop_entry_active(entries, values, key, index)
 
     @override
@@ -185,6 +190,14 @@ class ConfigConditions(ScheduleRules):
             if result.get(key) == KEYS_BY_NAME[key].default:
                 result.pop(key, None)
         return _single_warp_specialization(result)
+
+    @override
+    def ignored(self, entries: Entries, values: Mapping[str, Any]) -> Iterator[Ignored]:
+        for key in ("range_unroll_factors", "range_flattens"):
+            for index, item in enumerate(values.get(key) or []):
+                problem = find_limit(entries, key, index) if item else ""
+                if problem and _is_range_active(entries, values, index):
+                    yield f"{key}[{index}]={item}", entries.ranges[index].loop.loc, problem
 
     @override
     def check(self, values: Mapping[str, Any]) -> None:

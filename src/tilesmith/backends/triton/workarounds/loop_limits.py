@@ -19,7 +19,7 @@ from tilesmith.ir.ops.reduction import Reduce, ReduceWith, Scan, ScanWith
 from tilesmith.ir.traversal import walk
 from tilesmith.schedule.facts.outline import FunctionOutline
 from tilesmith.schedule.schedule import LoopOptions
-from tilesmith.schedule.space.slots import RangeEntry
+from tilesmith.schedule.space.slots import Entries, RangeEntry
 
 _SUMS = (Reduce, Scan, ReduceWith, ScanWith)
 
@@ -52,6 +52,19 @@ def searches_flattened(outline: FunctionOutline, entry: RangeEntry) -> bool:
     """
     has_loaded_bounds = has_loaded_bounds_inside(entry.loop, outline.definitions)
     return not has_loaded_bounds and can_flatten([entry.loop.body])
+
+
+def find_limit(entries: Entries, key: str, index: int) -> str:
+    """Why the loop of an entry of a ``range_*`` list cannot have the option; "" where it can."""
+    entry = entries.ranges[index]
+    # All grids share one loop over programs.
+    loops = [e.loop for e in entries.ranges if e.is_persistent_loop]
+    bodies = [loop.body for loop in (loops if entry.is_persistent_loop else [entry.loop])]
+    if key == "range_unroll_factors" and not all(map(can_unroll, bodies)):
+        return "a branch in it loads or stores; Triton fails where such a loop is unrolled"
+    if key == "range_flattens" and not can_flatten(bodies):
+        return "a loop in it sorts; Triton fails where loops around that are flattened"
+    return ""
 
 
 def limited(options: LoopOptions, bodies: Sequence[Region]) -> LoopOptions:
