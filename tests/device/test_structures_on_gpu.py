@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.device.chip import DEVICE, HAS_CHIP, sized
 from tests.passes.test_split_rows import FAMILY
 from tilesmith.backends.triton.heuristics.shared_rows.parts import PRODUCT_FORMS
 from tilesmith.numerics.compare import check_against
 
 pytestmark = [
     pytest.mark.device,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.skipif(not HAS_CHIP, reason="needs a GPU"),
 ]
-SHAPES = [(1, 64, 2), (127, 129, 1000), (1024, 1024, 1024), (4096, 512, 4096)]
-NUM_CONFIGS = 4
+SHAPES = [(1, 64, 2), (127, 129, 1000), *sized(((1024, 1024, 1024), (4096, 512, 4096)), ())]
+NUM_CONFIGS = sized(4, 2)
 
 
 def sums(name: str, found: torch.Tensor, exact: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -31,7 +32,7 @@ def sums(name: str, found: torch.Tensor, exact: torch.Tensor) -> tuple[torch.Ten
 def test_structure_agrees_with_fp64(name, dtype, shape, structure):
     kernel, reference, make = FAMILY[name]
     named = {
-        key: value.to("cuda", dtype) if isinstance(value, torch.Tensor) else value
+        key: value.to(DEVICE, dtype) if isinstance(value, torch.Tensor) else value
         for key, value in make(*shape).items()
     }
     args = kernel.normalize_args(*named.values())
@@ -41,7 +42,7 @@ def test_structure_agrees_with_fp64(name, dtype, shape, structure):
     assert ranked
     for config in [item.config.updated(structure=structure) for item in ranked]:
         run = bound.compile_config(config)
-        found = [run(*args) for _ in range(3)]
+        found = [run(*args) for _ in range(sized(3, 2))]
         # Sums of k products in fp32, then a few sums of n of those.
         check_against(*sums(name, found[0], exact), reduction_length=shape[1] * 4 + shape[2])
         assert all(torch.equal(found[0], other) for other in found[1:])
