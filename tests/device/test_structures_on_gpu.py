@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from tests.device.chip import DEVICE, HAS_CHIP, sized
 from tests.passes.test_split_rows import FAMILY
+from tilesmith.backends.triton.heuristics.row_launches.forms import TWO_LAUNCHES
 from tilesmith.backends.triton.heuristics.shared_rows.parts import PRODUCT_FORMS
 from tilesmith.numerics.compare import check_against
 
@@ -23,6 +26,31 @@ def sums(name: str, found: torch.Tensor, exact: torch.Tensor) -> tuple[torch.Ten
     if name != "softmax" or found.dtype != torch.float32:
         return found, exact
     return found.double().log().float(), exact.log()
+
+
+def misaligned(x: Any) -> Any:
+    """The same elements, one element from where tensors begin."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    memory = torch.empty(x.numel() + 1, dtype=x.dtype, device=x.device)
+    return memory[1:].view_as(x).copy_(x)
+
+
+@pytest.mark.parametrize("structure", [*PRODUCT_FORMS, TWO_LAUNCHES])
+@pytest.mark.parametrize("name", FAMILY)
+def test_misaligned_tensors(name, structure):
+    """What the copy engine cannot bring; also where one launch hands a tensor to the next."""
+    kernel, reference, make = FAMILY[name]
+    named = {
+        key: value.to(DEVICE, torch.bfloat16) if isinstance(value, torch.Tensor) else value
+        for key, value in make(130, 72, 264).items()
+    }
+    args = kernel.normalize_args(*named.values())
+    bound = kernel.bind(args)
+    config = bound.config_spec.others[structure].default_config().updated(structure=structure)
+    run, exact = bound.compile_config(config), reference(*named.values())
+    for moved in ([misaligned(x) for x in args], args, [misaligned(args[0]), *args[1:]]):
+        check_against(*sums(name, run(*moved), exact), reduction_length=72 * 4 + 264)
 
 
 @pytest.mark.parametrize("structure", PRODUCT_FORMS)
