@@ -259,8 +259,11 @@ class _Run:
         return f"threads wait for others that have ended, at lines {lines} of the text"
 
     def _next_place(self, rank: int) -> int:
-        """Where the next group of the same rank stands: this one may not pass it."""
-        own = [group.place for group in self._groups if group.rank == rank]
+        """Where the next group of the same rank stands: this one may not pass it.
+
+        It may pass those that are held, since it may be what they wait for.
+        """
+        own = [x.place for x in self._groups if x.rank == rank and not x.is_held]
         return min(own, default=len(self._kernel.instructions) + 1)
 
     def _run_group(self, group: Group) -> None:

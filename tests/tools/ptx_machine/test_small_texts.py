@@ -279,3 +279,25 @@ atom.global.gpu.release.exch.b32 %r4, [%rd2], %r9;
     out = torch.zeros(64, dtype=torch.int32)
     run_text(body, torch.zeros(64, dtype=torch.int32), out, programs=2)
     assert out[0] == 7
+
+
+@pytest.mark.parametrize("order", ["together", "apart"])
+def test_parts_of_warps_wait_for_lanes_that_come_back(order: str) -> None:
+    """Odd lanes stand behind the exchange, and all lanes of a warp take part in it."""
+    body = """
+ld.global.b32 %r2, [%rd4];
+and.b32 %r3, %r1, 1;
+setp.ne.u32 %p1, %r3, 0;
+@%p1 bra $behind;
+$meet:
+shfl.sync.bfly.b32 %r9, %r2, 1, 31, -1;
+bra.uni $done;
+$behind:
+add.s32 %r2, %r2, 100;
+bra.uni $meet;
+$done:
+"""
+    x, out = torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    run_text(body + STORED, x, out, order=order)
+    others = x ^ 1
+    assert out.equal(others + 100 * (others % 2))
