@@ -2,7 +2,7 @@
 # make test         what CI runs: lint, types, layers, a fixed set of tests (no GPU needed)
 # make test-full    the same with all tests, more random examples, and the mutants
 # make mutants      known mistakes in a copy of the compiler: does a test of `make test` notice?
-# make test-device  tests/device, on a machine with a GPU
+# make test-device  tests/device, on a machine with a GPU; what the PTX machine can run (DEVICE=ptx)
 # make fuzz         random programs on every backend (COUNT=1000 SEED=0 DEVICE=cpu|cuda|ptx JOBS=2)
 # make fuzz-score   how soon random programs notice forty known compiler bugs
 # make soak         mixed calls for an hour: flat memory, flat latency, no leaks (MINUTES=60 DEVICE=cpu OUT=file)
@@ -72,7 +72,8 @@ mutants: $(READY_DEV)
 
 # A device machine brings its own torch, whose warnings are not ours to mend.
 test-device: $(READY_DEV)
-	$(PYTHON) -m pytest tests/device -W default
+	DEVICE_OF_TESTS=$(DEVICE) $(PYTHON) -m pytest tests/device -W default \
+	  $(if $(filter ptx,$(DEVICE)),-n $(JOBS) -rs)
 
 COUNT ?= 1000
 SEED ?= 0

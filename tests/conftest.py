@@ -175,11 +175,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @cache
-def has_device() -> bool:
-    """Whether torch sees a GPU; asked only when a device test is collected."""
+def has_device(*, is_own: bool) -> bool:
+    """Whether torch sees a GPU; for the folder's own tests something else may stand for it.
+
+    Asked only when a device test is collected.
+    """
     import torch
 
-    return torch.cuda.is_available()
+    from tests.device.chip import IS_PTX
+
+    return torch.cuda.is_available() or (is_own and IS_PTX)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -187,7 +192,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if needs_device(item.path):
             item.add_marker(pytest.mark.device)
-    left_out = {item for item in items if item.get_closest_marker("device") and not has_device()}
+    marked = [item for item in items if item.get_closest_marker("device")]
+    left_out = {item for item in marked if not has_device(is_own=needs_device(item.path))}
     # Who names one test of a table wants that one.
     if not config.getoption("--full") and not any("[" in argument for argument in config.args):
         left_out |= tests_left_to_full(items)

@@ -20,6 +20,7 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
+from tests.device.chip import DEVICE, HAS_CHIP
 from tests.jit.random_host_code import check_calls
 from tilesmith import exc
 from tilesmith.jit.kernel import Kernel
@@ -27,9 +28,8 @@ from tilesmith.runtime.calls.reader import process_readers
 
 pytestmark = [
     pytest.mark.device,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.skipif(not HAS_CHIP, reason="needs a GPU"),
 ]
-DEVICE = "cuda"
 OFFSET = 1.0
 RANDOM_SEEDS = 40
 SLEEP = 200_000_000

@@ -10,10 +10,11 @@ import torch
 import tilesmith
 from examples.blackwell_attention import blackwell_attention, reference
 from examples.int4_gemm import int4_gemm, pack, unpack
+from tests.device.chip import DEVICE, IS_HOPPER, sized
 from tilesmith import Config
 from tilesmith.numerics.compare import check_against
 
-REPEATS = 5
+REPEATS = sized(5, 2)
 
 
 def run(kernel: Any, args: tuple[Any, ...], config: Config) -> torch.Tensor:
@@ -25,21 +26,17 @@ def run(kernel: Any, args: tuple[Any, ...], config: Config) -> torch.Tensor:
     return found
 
 
-def is_hopper() -> bool:
-    return torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
-
-
-@pytest.mark.skipif(not is_hopper(), reason="warps have roles on compute capability 9.0")
+@pytest.mark.skipif(not IS_HOPPER, reason="warps have roles on compute capability 9.0")
 @pytest.mark.parametrize("pid", ["flat", "persistent_interleaved"])
 @pytest.mark.parametrize(
     ("groups", "columns", "stages"), [(1, 64, 2), (2, 128, 2), (2, 64, 3), (3, 64, 3)]
 )
-@pytest.mark.parametrize("length", [2, 63, 64, 65, 127, 128, 577, 1024])
+@pytest.mark.parametrize("length", [2, 63, 64, 65, 127, 128, *sized((577, 1024), (193,))])
 def test_heads_laid_end_to_end(
     length: int, groups: int, columns: int, stages: int, pid: str
 ) -> None:
     torch.manual_seed(length)
-    args = tuple(torch.randn(1, 5, length, 64, device="cuda").bfloat16() for _ in range(3))
+    args = tuple(torch.randn(1, 5, length, 64, device=DEVICE).bfloat16() for _ in range(3))
     config = Config(
         structure="warp_roles",
         block_sizes=[64 * groups, columns],
@@ -63,6 +60,7 @@ def run_once(args: tuple[Any, ...], config: Config) -> torch.Tensor:
     return made(*args)
 
 
+LARGE_PRODUCTS = ((64, 4096, 256), (65, 2050, 127), (128, 1024, 1021))
 PRODUCTS = [[16, 16, 32], [16, 32, 128], [64, 32, 64], [128, 64, 64]]
 
 
@@ -70,14 +68,14 @@ PRODUCTS = [[16, 16, 32], [16, 32, 128], [64, 32, 64], [128, 64, 64]]
 @pytest.mark.parametrize("form", ["pair_products", "pair_parts"])
 @pytest.mark.parametrize(
     "shape",
-    [(1, 2048, 65), (63, 1030, 31), (64, 4096, 256), (65, 2050, 127), (128, 1024, 1021)],
+    [(1, 2048, 65), (63, 1030, 31), *sized(LARGE_PRODUCTS, ())],
     ids=str,
 )
 def test_products_of_pairs(shape: tuple[int, int, int], form: str, blocks: list[int]) -> None:
     m, k, n = shape
     torch.manual_seed(k)
-    x = torch.randn(m, k, device="cuda").bfloat16()
-    packed = pack(torch.randint(-8, 8, [k, n], device="cuda"))
+    x = torch.randn(m, k, device=DEVICE).bfloat16()
+    packed = pack(torch.randint(-8, 8, [k, n], device=DEVICE))
     sizes = blocks if form == "pair_products" else [*blocks, 512]
     exact = x.double() @ unpack(packed).double()
     found = run(int4_gemm, (x, packed), Config(structure=form, block_sizes=sizes))

@@ -14,6 +14,7 @@ import torch
 
 import tilesmith
 import tilesmith.language as hl
+from tests.device.chip import DEVICE, MODE
 from tests.fuzzing.atomics import expect_device_memory
 from tests.fuzzing.execution import judge
 from tests.fuzzing.reductions import expect_matrix_units
@@ -29,9 +30,9 @@ def every(dtype: torch.dtype) -> torch.Tensor:
     """All numbers of a type; of fp32 all that bf16 has, and their neighbours."""
     if dtype == torch.float32:
         bits = torch.arange(65536)[:, None] * 65536 + torch.tensor([0, 1, 0x8000, 0xFFFF])
-        return bits.flatten().to(torch.int32).view(dtype).cuda()
+        return bits.flatten().to(torch.int32).view(dtype).to(DEVICE)
     size = dtype.itemsize
-    return torch.arange(1 << 8 * size).to(BITS[size]).view(dtype).cuda()
+    return torch.arange(1 << 8 * size).to(BITS[size]).view(dtype).to(DEVICE)
 
 
 def check_same(found: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -92,10 +93,10 @@ def between(x: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("bounds", [(90, 27), (27, 90), (99, 0), (50, 50)])
 def test_unrolled_loops_that_end_before_they_begin(bounds: tuple[int, int]) -> None:
-    x = torch.ones(6, 99, device="cuda")
+    x = torch.ones(6, 99, device=DEVICE)
     wanted = torch.zeros_like(x)
     wanted[:, bounds[0] : bounds[1]] = 1
-    assert torch.equal(between(x, torch.tensor(bounds, device="cuda")), wanted)
+    assert torch.equal(between(x, torch.tensor(bounds, device=DEVICE)), wanted)
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
@@ -105,5 +106,5 @@ def test_programs_that_were_wrong_are_right(path: Path) -> None:
         pytest.skip("a program for a CPU")
     expect_matrix_units()
     expect_device_memory()
-    failure = judge(restored(data), data["index"], "cuda").failure
+    failure = judge(restored(data), data["index"], MODE).failure
     assert failure is None, f"{failure.way}: {failure.problem}"

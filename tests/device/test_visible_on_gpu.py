@@ -13,6 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 import tilesmith as helion
 import tilesmith.language as hl
 from examples.softmax import softmax
+from tests.device.chip import DEVICE
 from tilesmith import exc
 
 pytestmark = pytest.mark.device
@@ -27,7 +28,7 @@ def row_total(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_traces_have_the_range_and_the_kernel(tmp_path: Path) -> None:
-    x = torch.randn(512, 512, device="cuda")
+    x = torch.randn(512, 512, device=DEVICE)
     softmax(x)
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
         softmax(x)
@@ -41,7 +42,7 @@ def test_traces_have_the_range_and_the_kernel(tmp_path: Path) -> None:
 
 
 def test_calls_run_under_nvtx() -> None:
-    x = torch.randn(512, 512, device="cuda")
+    x = torch.randn(512, 512, device=DEVICE)
     with torch.autograd.profiler.emit_nvtx():
         torch.testing.assert_close(softmax(x), torch.softmax(x, 1))
 
@@ -54,11 +55,11 @@ def _reset() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_reset")
 def test_torch_asks_for_determinism() -> None:
-    x = torch.randn(100, 700, device="cuda")
+    x = torch.randn(100, 700, device=DEVICE)
     row_total(x)
     torch.use_deterministic_algorithms(True)
     results = [row_total(x) for _ in range(20)]
     torch.testing.assert_close(results[0].double(), x.double().sum(1), rtol=1e-5, atol=1e-4)
     assert all(torch.equal(results[0], other) for other in results)
     with pytest.raises(exc.NondeterministicAlgorithm):
-        row_total(torch.randn(4, 1 << 16, device="cuda"))
+        row_total(torch.randn(4, 1 << 16, device=DEVICE))

@@ -1,7 +1,8 @@
 """GPU code without a GPU: compiled with the words of a launch, and run by the PTX machine.
 
-Tensors are those of the host, so a kernel is bound with ``target="cuda:90"`` to tensors of the CPU.
-Warps take turns in another way at each launch, and copies happen early or late.
+Tensors are those of the host, so a kernel is bound with ``target="cuda:90"`` to tensors of the CPU,
+unless plain calls are for the machine, too. Warps take turns in another way at each launch, and
+copies happen early or late.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from itertools import count
 from typing import Any
 from unittest import mock
 
+import torch
+
 from tests.fuzzing.unlaunched import GPU, compiled_for
+from tilesmith.jit import kernel as kernels
+from tilesmith.jit.kernel import Kernel
+from tilesmith.runtime.device import target_of
 from tilesmith.runtime.launchers import triton as launching
-from tilesmith.targets import parse_target
+from tilesmith.targets import Target, parse_target
 from tools.ptx_machine.launching import Launcher
 
 ORDERS = ("together", "apart")
@@ -61,3 +67,31 @@ def running_ptx() -> Iterator[None]:
         mock.patch.object(launching.TritonLauncher, "_first_launch", _launch),
     ):
         yield
+
+
+def _chip(device: torch.device) -> Target:
+    """In the place of the target of a device."""
+    return parse_target(GPU) if device.type == "cpu" else target_of(device)
+
+
+@contextmanager
+def calls_for_a_gpu() -> Iterator[None]:
+    """Inside of it plain calls with tensors of the CPU run code for a GPU.
+
+    That is so of kernels that are bound to their arguments for the first time here; when it ends
+    they forget them.
+    """
+    bound: dict[int, Kernel[..., Any]] = {}
+    bind_new = Kernel._bind_new
+
+    def bind(self: Kernel[..., Any], *given: Any, **named: Any) -> Any:
+        bound[id(self)] = self
+        return bind_new(self, *given, **named)
+
+    with (
+        mock.patch.object(kernels, "target_of", _chip),
+        mock.patch.object(Kernel, "_bind_new", bind),
+    ):
+        yield
+    for kernel in bound.values():
+        kernel.reset()

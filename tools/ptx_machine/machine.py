@@ -18,7 +18,8 @@ from tools.ptx_machine.words import FREE, check_words
 MOST_LANES = 1 << 16
 """So many run together unless programs wait for each other."""
 MOST_TURNS = 400
-"""Backward branches of a group while others could run, before they do."""
+"""Backward branches of a group while others could run, before they do; also how often the lowest
+group is chosen before all others go on: it may wait in a loop with barriers."""
 MOST_STEPS = 30_000_000
 CLUSTER = -1
 """Number of the barrier of a cluster."""
@@ -191,7 +192,9 @@ class _Run:
         return [Group(0, warp == number, rank) for number, rank in enumerate(ranks)]
 
     def run(self) -> None:
+        chosen = 0
         while self._groups or self._wake():
+            chosen += 1
             self._groups.sort(key=lambda group: (group.rank, group.place))
             self._merge()
             free = next((n for n, x in enumerate(self._groups) if not x.is_held), None)
@@ -200,7 +203,8 @@ class _Run:
                     raise PtxError(self._stuck())
                 continue
             self._turns = 0
-            self._run_group(self._groups.pop(free))
+            group = self._groups.pop(free)
+            self._run_group(group) if chosen % MOST_TURNS else self._let_others_pass(group)
         bulk.finish(self._state)
         if self._parked or any(waiting.any() for waiting in self._waiting.values()):
             raise PtxError(self._stuck())
@@ -255,8 +259,11 @@ class _Run:
         return f"threads wait for others that have ended, at lines {lines} of the text"
 
     def _next_place(self, rank: int) -> int:
-        """Where the next group of the same rank stands: this one may not pass it."""
-        own = [group.place for group in self._groups if group.rank == rank]
+        """Where the next group of the same rank stands: this one may not pass it.
+
+        It may pass those that are held, since it may be what they wait for.
+        """
+        own = [x.place for x in self._groups if x.rank == rank and not x.is_held]
         return min(own, default=len(self._kernel.instructions) + 1)
 
     def _run_group(self, group: Group) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -18,11 +19,12 @@ from examples.softmax import softmax
 from tests.fuzzing.execution import judge
 from tests.fuzzing.replay import read
 from tests.fuzzing.saved_programs import restored
-from tests.fuzzing.simulated import running_ptx
+from tests.fuzzing.simulated import calls_for_a_gpu, running_ptx
 from tilesmith import Config
 from tilesmith.backends.triton import backend
 from tilesmith.backends.triton.build import compile_artifact
 from tilesmith.numerics.compare import check_against
+from tools.ptx_machine.launching import Launcher
 
 FOUND = Path(__file__).parents[2] / "fuzzing" / "found_on_gpus.jsonl"
 TRITON = tuple(map(int, triton.__version__.split(".")[:2]))
@@ -238,3 +240,20 @@ def test_multiply_adds_add_expanded_tensors(bias_size: int, rest_size: tuple[int
     )
     wanted = x.double() @ y.double() + bias.double() + rest.double()
     check_against(found, wanted, reduction_length=42)
+
+
+def test_plain_calls_run_too() -> None:
+    """Also their gradients; afterwards they run on the CPU again."""
+    kernel = tilesmith.kernel(softmax.fn)
+    x = torch.randn(3, 7, requires_grad=True)
+    with (
+        running_ptx(),
+        calls_for_a_gpu(),
+        mock.patch.object(Launcher, "launch", autospec=True, side_effect=Launcher.launch) as launch,
+    ):
+        kernel(x).square().sum().backward()
+    assert launch.call_count >= 2
+    found = x.grad
+    x.grad = None
+    kernel(x).square().sum().backward()
+    torch.testing.assert_close(found, x.grad)

@@ -256,3 +256,48 @@ def test_all_nan_are_one() -> None:
     x = torch.tensor([float("inf"), -float("nan"), float("nan"), 1.0] * 16)
     found = computed("sub.f32 %r9, %r2, %r2;", x)
     assert found.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x7FFFFFFF, 0] * 16
+
+
+def test_programs_that_wait_with_barriers_let_others_pass() -> None:
+    """The first program looks again and again, its threads together; the second stands behind."""
+    body = """
+mov.u32 %r3, %ctaid.x;
+setp.ne.u32 %p1, %r3, 0;
+@%p1 bra $second;
+$wait:
+bar.sync 0;
+ld.global.gpu.acquire.b32 %r9, [%rd2];
+bar.sync 0;
+setp.eq.s32 %p2, %r9, 0;
+@%p2 bra $wait;
+ret;
+$second:
+mov.b32 %r9, 7;
+bar.sync 0;
+atom.global.gpu.release.exch.b32 %r4, [%rd2], %r9;
+"""
+    out = torch.zeros(64, dtype=torch.int32)
+    run_text(body, torch.zeros(64, dtype=torch.int32), out, programs=2)
+    assert out[0] == 7
+
+
+@pytest.mark.parametrize("order", ["together", "apart"])
+def test_parts_of_warps_wait_for_lanes_that_come_back(order: str) -> None:
+    """Odd lanes stand behind the exchange, and all lanes of a warp take part in it."""
+    body = """
+ld.global.b32 %r2, [%rd4];
+and.b32 %r3, %r1, 1;
+setp.ne.u32 %p1, %r3, 0;
+@%p1 bra $behind;
+$meet:
+shfl.sync.bfly.b32 %r9, %r2, 1, 31, -1;
+bra.uni $done;
+$behind:
+add.s32 %r2, %r2, 100;
+bra.uni $meet;
+$done:
+"""
+    x, out = torch.arange(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    run_text(body + STORED, x, out, order=order)
+    others = x ^ 1
+    assert out.equal(others + 100 * (others % 2))

@@ -115,6 +115,14 @@ def test_roles_are_the_default_where_there_are_any(size: int, tile: list[int]) -
     assert FORM not in older.forms()
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_tensors_of_less_than_two_rows_have_no_roles(rows: int) -> None:
+    """They were the default where the copy engine has nothing to load, and were replaced loudly."""
+    packed, b = (torch.empty(s, dtype=torch.bfloat16) for s in ((rows, 512), (512, 512)))
+    args = grouped_gemm.normalize_args(packed, b, torch.zeros(3, dtype=torch.int32))
+    assert FORM not in grouped_gemm.bind(args, target="cuda:90").config_spec.forms()
+
+
 def test_short_sums_are_as_they_were() -> None:
     """They were not timed."""
     bound = grouped_gemm.bind(tuple(inputs([0, 20, ROWS])), target="cuda:90")

@@ -223,9 +223,9 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     is_known = find_length(kernel, plan) is not None
     if plan.cleared and needs_whole_steps(plan) and not is_known:
         return Refusal("its loop may end before a tensor does", plan.loop.loc)
-    sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) == 1]
+    sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) in (0, 1)]
     if sides:
-        return Refusal(f"{sides[0]} has one element", plan.grid.loc)
+        return Refusal(f"{sides[0]} has one element, or none", plan.grid.loc)
     if whole_steps(kernel, plan, LEAST_FP8_STEP) % (
         LEAST_FP8_STEP if has_fp8(plan) else LEAST_STEP
     ):
