@@ -10,7 +10,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis/shared_rows": (3, 422),
     "tilesmith/analysis/spread_loops": (2, 120),
     "tilesmith/analysis/summed_products": (2, 98),
-    "tilesmith/backends": (89, 18_000),
+    "tilesmith/backends": (89, 18_025),
     "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/cpu/dots/joined_steps": (4, 88),
     "tilesmith/backends/cpu/emission/packed_ahead": (2, 154),
@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/backends/cpu/positions/confined": (2, 59),
     "tilesmith/backends/cpu/schedule/groups": (2, 47),
     "tilesmith/backends/reference": (2, 50),
-    "tilesmith/backends/triton": (33, 7_261),
+    "tilesmith/backends/triton": (33, 7_289),
     "tilesmith/backends/triton/early_loads": (2, 164),
     "tilesmith/backends/triton/early_starts": (2, 48),
     "tilesmith/backends/triton/kept_lanes": (2, 145),
@@ -179,7 +179,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/runtime/launchers/in_order": (2, 99),
     "tilesmith/runtime/launchers/turns": (2, 145),
     "tilesmith/runtime/launchers/unloading": (2, 87),
-    "tilesmith/schedule": (23, 5_256),
+    "tilesmith/schedule": (23, 5_257),
     "tilesmith/schedule/given": (2, 70),
     "tilesmith/schedule/by_pointers": (2, 19),
     "tilesmith/schedule/other_forms": (2, 40),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_265,
+    "lines in src": 120_294,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
