@@ -120,7 +120,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend/advice": (4, 196),
     "tilesmith/frontend/functions/generator": (2, 91),
     "tilesmith/frontend/host_calls": (2, 277),
-    "tilesmith/frontend/read_values": (4, 337),
+    "tilesmith/frontend/read_values": (4, 338),
     "tilesmith/frontend/source/rewriting": (5, 650),
     "tilesmith/frontend/source/untouched": (2, 49),
     "tilesmith/frontend/tracing/packed": (2, 72),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_294,
+    "lines in src": 120_295,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
