@@ -39,7 +39,7 @@ def kl_div(
                 terms = torch.exp(wanted) * (wanted - pred)
             else:
                 # No probability, no term: the limit of x * log(x) at zero.
-                terms = torch.where(wanted > 0, wanted * (torch.log(wanted) - pred), 0.0)
+                terms = torch.where(wanted != 0, wanted * (torch.log(wanted) - pred), 0.0)
             if reduction == "none":
                 loss[tile_n, tile_v] = terms
             else:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "analysis": (11, 2_050),
-    "backends": (91, 18_001),
+    "backends": (91, 18_029),
     "backends/cpu": (50, 10_500),
     "backends/reference": (2, 50),
-    "backends/triton": (35, 7_269),
+    "backends/triton": (35, 7_297),
     "bench": (18, 4_000),
     "checkup": (2, 246),
     "cli": (11, 1_425),
@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "passes": (13, 3_100),
     "puzzles": (5, 823),
     "runtime": (12, 1_500),
-    "schedule": (23, 5_256),
+    "schedule": (23, 5_257),
     "store": (7, 1_100),
     "team": (4, 546),
     "tune": (28, 5_450),
@@ -143,7 +143,7 @@ ADDED: dict[str, int] = {
     "frontend/advice/": 196,
     "frontend/functions/philox.py": 90,
     "frontend/host_calls.py": 276,
-    "frontend/read_values/": 337,
+    "frontend/read_values/": 338,
     "frontend/source/rewriting/": 647,
     "frontend/source/untouched_tensors.py": 48,
     "frontend/tracing/packed_tile.py": 71,
@@ -203,7 +203,7 @@ ADDED: dict[str, int] = {
 """Capabilities that came later, each a module or a folder: how many lines it may have by itself."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_078,
+    "lines in src": 120_108,
     "files in src": 753,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

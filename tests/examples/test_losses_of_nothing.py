@@ -26,6 +26,16 @@ def test_kl_div(size: tuple[int, int], reduction: str):
         assert same(kl_div(log_pred, target, reduction), wanted)
 
 
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_kl_div_of_what_is_no_probability(reduction: str):
+    """Not a number, as in torch; targets of 0 have no term, also where torch multiplies by -inf."""
+    target = torch.tensor([[0.0, 0.5, float("nan"), -0.5], [0.0, 0.5, 0.5, 1.0]])
+    log_pred = torch.full((2, 4), -1.5)
+    wanted = functional.kl_div(log_pred.double(), target.double(), reduction=reduction)
+    assert wanted.isnan().sum() == (1 if reduction == "sum" else 2)
+    assert same(kl_div(log_pred, target, reduction), wanted)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 3])
 def test_cross_entropy(rows: int):
     logits, labels = torch.randn(rows, 4), torch.zeros(rows, dtype=torch.long)

@@ -216,3 +216,14 @@ def test_no_callback_of_ours_is_left():
     reads_a_class.reset()
     reads_a_class(X)
     assert gc.callbacks == before
+
+
+def test_callbacks_may_be_cleared_meanwhile(monkeypatch):
+    reads_a_class.reset()
+    before = list(gc.callbacks)
+    interrupt_traces(monkeypatch, gc.callbacks.clear)
+    try:
+        assert torch.equal(reads_a_class(X), X * 2)
+        assert not gc.callbacks
+    finally:
+        gc.callbacks[:] = before

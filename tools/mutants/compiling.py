@@ -6,6 +6,13 @@ from tools.mutants.mutant import Mutant
 
 FRONTEND = (
     Mutant(
+        "functions that run in a collection count as device code",
+        "frontend",
+        'elif event == "call" and not self._is_collecting and frame.f_code not in self._codes:',
+        'elif event == "call" and frame.f_code not in self._codes:',
+        ("test_callbacks_of_collections_are_not_read",),
+    ),
+    Mutant(
         "tensors without dimensions promote like those with dimensions",
         "frontend",
         'return ("tensor", operand.tile.dtype, operand.tile.rank > 0)',

@@ -33,8 +33,29 @@ SCHEDULE = (
         "return checked",
         ("test_normalize.py::test_full_form_of_a_short_config",),
     ),
+    Mutant(
+        "of two launches the second is predicted",
+        "schedule",
+        "return own if self._earlier is None else own.after(self._earlier)",
+        "return own",
+        ("test_two_launches_take_the_time_of_both",),
+    ),
 )
 TRITON = (
+    Mutant(
+        "what threads store is not counted as code",
+        "triton",
+        "if isinstance(site.op, (Load, Store, Atomic)) or id(site.op) in exact",
+        "if isinstance(site.op, Load) or id(site.op) in exact",
+        ("test_all_that_is_written_out_counts",),
+    ),
+    Mutant(
+        "options that a loop cannot have stay in configs",
+        "triton",
+        "if values[key][index] and find_limit(entries, key, index):",
+        "if not values[key]:",
+        ("test_branches_that_store_are_not_unrolled",),
+    ),
     Mutant(
         "partial tiles are not masked",
         "triton",
@@ -235,6 +256,13 @@ JIT = (
         'form if self.are_sizes_fixed else f"form({form})"',
         "f'form({form})'",
         ("test_other_forms_have_other_keys",),
+    ),
+    Mutant(
+        "traces of constants that change are kept for good",
+        "jit",
+        "            del self[old]",
+        "            pass",
+        ("test_traces_of_constants_that_change_are_dropped",),
     ),
 )
 RUNTIME = (

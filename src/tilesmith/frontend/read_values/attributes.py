@@ -16,7 +16,7 @@ import operator
 import sys
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import get_ident
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -144,8 +144,9 @@ class _Calls:
             yield
         finally:
             sys.setprofile(None)
-            gc.callbacks.remove(self._begin_collection)
-            gc.callbacks.remove(self._end_collection)
+            for callback in (self._begin_collection, self._end_collection):
+                with suppress(ValueError):  # code that ran has removed it
+                    gc.callbacks.remove(callback)
 
     def _begin_collection(self, phase: str, _: object) -> None:
         self._is_collecting |= phase == "start" and get_ident() == self._thread

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
+from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.schedule.config import is_persistent
 from tilesmith.schedule.facts.accesses import AccessFact
-from tilesmith.schedule.facts.outline import FunctionOutline
+from tilesmith.schedule.facts.outline import FunctionOutline, LoopAxis
 from tilesmith.schedule.model.program_work import Operand, Product, Products
 from tilesmith.schedule.rules import TargetedKernel
 from tilesmith.schedule.schedule import LoopOptions
 from tilesmith.schedule.space.sizes import TileSizes
+from tilesmith.schedule.space.slots import constant_step, is_static
 from tilesmith.targets import Target
 
 PLAIN_LOOP = LoopOptions()
@@ -33,6 +36,8 @@ class Launch:
     store_parts: int = 1
     """In how many parts tiles are stored through descriptors."""
     program_loop: LoopOptions = PLAIN_LOOP
+    turns: Mapping[int, int] = field(default_factory=dict[int, int])
+    """By slot, of loops that are written out completely."""
     is_persistent: bool = False
     """Whether each program walks over many tiles."""
     is_fused: bool = False
@@ -46,6 +51,21 @@ def _descriptors(kernel: TargetedKernel, values: Mapping[str, Any]) -> frozenset
     choices = zip(kernel.entries.accesses, values.get("indexing") or [])
     chosen = {op.slot for op, choice in choices if choice == "tensor_descriptor"}
     return frozenset(fitting & chosen)
+
+
+def _static_turns(kernel: TargetedKernel, values: Mapping[str, Any]) -> dict[int, int]:
+    entries, sizes = kernel.entries, kernel.sizes(values)
+
+    def turns(loop: Loop, axis: LoopAxis) -> int:
+        step = sizes.symbols[axis.block] if axis.block else None
+        step = step or constant_step(kernel.outline, loop, axis) or 1
+        return -(-(axis.extent or 1) // step)
+
+    return {
+        loop.slot: prod(turns(loop, axis) for axis in kernel.outline.axes_of(loop))
+        for loop in kernel.outline.loops
+        if is_static(entries, values, loop)
+    }
 
 
 def launch_of(kernel: TargetedKernel, values: Mapping[str, Any]) -> Launch:
@@ -62,6 +82,7 @@ def launch_of(kernel: TargetedKernel, values: Mapping[str, Any]) -> Launch:
             for i, entry in enumerate(kernel.entries.ranges)
             if not entry.is_persistent_loop
         },
+        turns=_static_turns(kernel, values) if any(values.get("static_ranges") or ()) else {},
         maxnreg=values.get("maxnreg"),
         descriptors=_descriptors(kernel, values),
         store_parts=values.get("epilogue_subtile") or 1,

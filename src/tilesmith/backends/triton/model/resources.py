@@ -20,7 +20,7 @@ from tilesmith.backends.triton.model.launch import PLAIN_LOOP, Launch
 from tilesmith.backends.triton.model.shared_tiles import LoadPipeline, turned_tiles
 from tilesmith.ir.ops.control_flow import Loop
 from tilesmith.ir.ops.matmul import Dot
-from tilesmith.ir.ops.memory import Load, Store
+from tilesmith.ir.ops.memory import Atomic, Load, Store
 from tilesmith.ir.types import Value
 from tilesmith.schedule.facts.outline import FunctionOutline, Site
 from tilesmith.schedule.model.estimates import CodeLength, Limits, ResourceUse
@@ -248,7 +248,9 @@ class ResourceModel:
         self._shared = _SharedMemoryModel(outline, kernel.target, self.pipeline)
         exact = {id(product.dot) for product in self.pipeline.products if product.is_exact}
         self._straight = [
-            site for site in outline.sites if isinstance(site.op, Load) or id(site.op) in exact
+            site
+            for site in outline.sites
+            if isinstance(site.op, (Load, Store, Atomic)) or id(site.op) in exact
         ]
         # Tiles carried by each loop and by the loops around it.
         nests = [(*site.loops, site.op) for site in outline.sites if isinstance(site.op, Loop)]
@@ -319,20 +321,21 @@ class ResourceModel:
         return most + computed
 
     def _code_length(self, launch: Launch) -> CodeLength:
-        """The longest straight code that any thread has to go through."""
+        """The longest product that a thread computes, and what it reads and writes in all."""
         threads = launch.num_warps * self._target.warp_size
-        multiplied, loaded = 0, dict[int, int]()
+        multiplied = accessed = 0
         for site in self._straight:
             copies = _copies(site, launch)
             if isinstance(site.op, Dot):
                 lhs, rhs = site.op.lhs.tile.shape, site.op.rhs.tile.shape
                 number = copies * launch.sizes.numel(lhs) * launch.sizes.size(rhs[-1]) // threads
                 multiplied = max(multiplied, number)
-            elif isinstance(site.op, Load) and site.op.slot not in launch.descriptors:
-                place = id(site.loops[-1]) if site.loops else 0
-                elements = launch.sizes.numel(site.op.result.tile.shape) // threads
-                loaded[place] = loaded.get(place, 0) + copies * elements
-        return CodeLength(multiplied, max(loaded.values(), default=0))
+            elif not isinstance(site.op, (Load, Store)) or site.op.slot not in launch.descriptors:
+                value = (
+                    site.op.value if isinstance(site.op, (Store, Atomic)) else site.op.results[0]
+                )
+                accessed += copies * (launch.sizes.numel(value.tile.shape) // threads)
+        return CodeLength(multiplied, accessed)
 
 
 def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
@@ -349,7 +352,10 @@ def warp_grid(rows: int, columns: int, num_warps: int) -> tuple[int, int]:
 def _copies(site: Site, launch: Launch) -> int:
     """How often the code of an op is written out."""
     loops = [loop for loop in site.loops if isinstance(loop, Loop)]
-    unrolls = [max(1, launch.loops.get(loop.slot, PLAIN_LOOP).unroll_factor) for loop in loops]
+    unrolls = [
+        launch.turns.get(loop.slot) or max(1, launch.loops.get(loop.slot, PLAIN_LOOP).unroll_factor)
+        for loop in loops
+    ]
     return prod(unrolls) * (
         max(1, launch.program_loop.unroll_factor) if launch.is_persistent else 1
     )

@@ -141,10 +141,11 @@ def _widen(kernel: TargetedKernel, values: Values) -> Values | None:
 
 def _fewer_copies(values: Values) -> Values | None:
     """Loops that are not unrolled hold one set of buffers, and are as long as they are written."""
-    unrolls = list(values.get("range_unroll_factors") or [])
-    if not any(unrolls):
+    neutral = {"range_unroll_factors": 0, "static_ranges": False}
+    given = {key: values[key] for key in neutral if any(values.get(key) or ())}
+    if not given:
         return None
-    return {**values, "range_unroll_factors": [0 for _ in unrolls]}
+    return {**values, **{key: [neutral[key]] * len(items) for key, items in given.items()}}
 
 
 def _fewer_stages(values: Values, least: int) -> Values | None:
