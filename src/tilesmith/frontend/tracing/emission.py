@@ -154,6 +154,13 @@ def _note_equal(symbol: str, constant: int) -> None:
         tracer.host.constant_sizes.note_met(tracer.source_of(symbol))
 
 
+def _fits(own: Dim, target: Dim) -> bool:
+    """Whether a dimension may be broadcast to another: to one, only what is one itself."""
+    if target.is_one and own.symbol is not None:
+        _note_equal(own.symbol, 1)
+    return unify_dims(own, target) == target
+
+
 def align_shapes(shapes: list[Shape]) -> Shape | None:
     """The common shape of several, the last axes below each other; None where sizes differ."""
     rank = max(map(len, shapes))
@@ -236,7 +243,7 @@ def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
             missing = tuple(axis for axis in range(len(shape)) if axis not in kept)
         operand = expand_dims(operand, missing)
         own = operand.tile.shape
-    if len(own) != len(shape) or any(unify_dims(a, b) != b for a, b in zip(own, shape)):
+    if len(own) != len(shape) or not all(_fits(a, b) for a, b in zip(own, shape)):
         raise _shape_mismatch(shape, own)
     for axis, dim in enumerate(shape):
         operand = pad_to(operand, axis, dim)
