@@ -10,7 +10,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis/shared_rows": (3, 422),
     "tilesmith/analysis/spread_loops": (2, 120),
     "tilesmith/analysis/summed_products": (2, 98),
-    "tilesmith/backends": (89, 18_000),
+    "tilesmith/backends": (89, 18_020),
     "tilesmith/backends/cpu": (50, 10_500),
     "tilesmith/backends/cpu/dots/joined_steps": (4, 88),
     "tilesmith/backends/cpu/emission/packed_ahead": (2, 154),
@@ -146,7 +146,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/jit/graphs": (3, 300),
     "tilesmith/jit/output": (3, 424),
     "tilesmith/jit/shards": (4, 579),
-    "tilesmith/jit/staging": (5, 1_044),
+    "tilesmith/jit/staging": (5, 1_052),
     "tilesmith/jit/typed": (3, 143),
     "tilesmith/jit/visible": (5, 444),
     "tilesmith/lab": (18, 2_850),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 119_994,
+    "lines in src": 120_032,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
