@@ -10,8 +10,8 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/analysis/shared_rows": (3, 422),
     "tilesmith/analysis/spread_loops": (2, 120),
     "tilesmith/analysis/summed_products": (2, 98),
-    "tilesmith/backends": (89, 18_020),
-    "tilesmith/backends/cpu": (50, 10_500),
+    "tilesmith/backends": (89, 18_045),
+    "tilesmith/backends/cpu": (50, 10_523),
     "tilesmith/backends/cpu/dots/joined_steps": (4, 88),
     "tilesmith/backends/cpu/emission/packed_ahead": (2, 154),
     "tilesmith/backends/cpu/emission/shared_lanes": (3, 164),
@@ -132,7 +132,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/gradients/whole_axes": (2, 230),
     "tilesmith/interpreter": (10, 2_050),
     "tilesmith/interpreter/schedules": (4, 498),
-    "tilesmith/ir": (20, 2_600),
+    "tilesmith/ir": (20, 2_601),
     "tilesmith/jit": (12, 2_250),
     "tilesmith/jit/direct_calls": (3, 67),
     "tilesmith/jit/exploring": (2, 75),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_032,
+    "lines in src": 120_075,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

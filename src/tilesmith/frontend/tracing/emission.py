@@ -351,9 +351,9 @@ def gather(x: TileValue, index: TileValue, axis: int) -> TileValue:
     return emit(Gather, x.tile.with_shape(shape), x=x.value, index=positions, axis=axis)
 
 
-def sort_integers(x: TileValue, axis: int) -> TileValue:
-    """Integers in ascending order along an axis."""
-    return emit(Sort, x.tile, x=x.value, axis=axis)
+def sort_integers(x: TileValue, axis: int, count: int = 0) -> TileValue:
+    """Integers in ascending order along an axis; with ``count`` the first ones only."""
+    return emit(Sort, x.tile, x=x.value, axis=axis, count=count)
 
 
 def with_dim(shape: Shape, axis: int, dim: Dim) -> Shape:
