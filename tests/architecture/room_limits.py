@@ -126,7 +126,7 @@ ROOMS: dict[str, tuple[int, int]] = {
     "tilesmith/frontend/tracing/packed": (2, 72),
     "tilesmith/frontend/tracing/plain_strides": (2, 27),
     "tilesmith/frontend/tracing/settled": (2, 40),
-    "tilesmith/gradients": (32, 7_012),
+    "tilesmith/gradients": (32, 7_023),
     "tilesmith/gradients/rounded": (2, 91),
     "tilesmith/gradients/versions": (2, 152),
     "tilesmith/gradients/whole_axes": (2, 230),
@@ -194,7 +194,7 @@ ROOMS: dict[str, tuple[int, int]] = {
 """Room: how many files and lines it may have, with all its folders but rooms that are new."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_076,
+    "lines in src": 120_107,
     "files in src": 880,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

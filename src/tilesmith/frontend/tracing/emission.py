@@ -94,6 +94,11 @@ def reinterpret(x: TileValue, dtype: DType) -> TileValue:
     return emit(Cast, x.tile.with_dtype(dtype), x=x.value, bitcast=True)
 
 
+def detach(x: TileValue) -> TileValue:
+    """The same bits, which have no gradient."""
+    return emit(Cast, x.tile, x=x.value, bitcast=True, is_reduced=x.is_reduced)
+
+
 def cast(operand: TileValue, dtype: DType) -> TileValue:
     """Convert the element type; the same proxy when there is nothing to do."""
     if operand.tile.dtype == dtype:
