@@ -4,8 +4,8 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "analysis": (11, 2_050),
-    "backends": (91, 18_029),
-    "backends/cpu": (50, 10_500),
+    "backends": (91, 18_090),
+    "backends/cpu": (50, 10_519),
     "backends/reference": (2, 50),
     "backends/triton": (35, 7_297),
     "bench": (18, 4_000),
@@ -19,9 +19,9 @@ ROOMS: dict[str, tuple[int, int]] = {
     "export": (8, 1_412),
     "fleet": (9, 1_296),
     "frontend": (54, 12_550),
-    "gradients": (33, 7_011),
+    "gradients": (33, 7_024),
     "interpreter": (10, 2_050),
-    "ir": (20, 2_600),
+    "ir": (20, 2_601),
     "jit": (12, 2_254),
     "lab": (18, 2_850),
     "lint": (4, 535),
@@ -166,7 +166,7 @@ ADDED: dict[str, int] = {
     "jit/graphs/": 302,
     "jit/output/": 424,
     "jit/shards/": 579,
-    "jit/staging/": 1_044,
+    "jit/staging/": 1_052,
     "jit/typed.py": 135,
     "jit/visible/": 444,
     "lab/drawing/": 360,
@@ -203,7 +203,7 @@ ADDED: dict[str, int] = {
 """Capabilities that came later, each a module or a folder: how many lines it may have by itself."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_108,
+    "lines in src": 120_221,
     "files in src": 753,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

@@ -11,7 +11,7 @@ from tests.conformance.case import EXACT, Case, blocks, randn
 
 @helion.kernel
 def filled(x: torch.Tensor, s: torch.Tensor, n: int) -> torch.Tensor:
-    out = torch.empty([10, x.size(0)], dtype=torch.float32, device=x.device)
+    out = torch.empty([11, x.size(0)], dtype=torch.float32, device=x.device)
     for t in hl.tile(x.size(0)):
         out[0, t] = hl.zeros([t]) + 1
         out[1, t] = hl.full([t], n)
@@ -24,6 +24,8 @@ def filled(x: torch.Tensor, s: torch.Tensor, n: int) -> torch.Tensor:
         filled = x[t].new_full([t], s[()])  # type: ignore[arg-type]
         out[8, t] = x.new_ones([t]) + filled + x.new_zeros([t])
         out[9, t] = hl.full([t], True, dtype=torch.bool)
+        begin = hl.full([], t.begin, dtype=torch.int32)  # a tensor, though of a number's own type
+        out[10, t] = torch.minimum(begin, begin + 2) - t.begin + 2
     return out
 
 
@@ -71,8 +73,8 @@ def rounded_rows(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def filled_rows(x: torch.Tensor, s: torch.Tensor, n: int) -> torch.Tensor:
-    rows = [1, n, s.item(), 3, -1, 1, 2.5 + n, 1, 1 + s.item(), 1]
-    return torch.tensor(rows, dtype=torch.float32)[:, None].expand(10, x.size(0)).contiguous()
+    rows = [1, n, s.item(), 3, -1, 1, 2.5 + n, 1, 1 + s.item(), 1, 2]
+    return torch.tensor(rows, dtype=torch.float32)[:, None].expand(11, x.size(0)).contiguous()
 
 
 def listed_rows(x: torch.Tensor) -> torch.Tensor:

@@ -106,6 +106,31 @@ def test_blocks_of_unknown_width_are_refused() -> None:
     assert "out[tile.id, :]" in str(error.value)
 
 
+def stretched(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    out = torch.empty([rows, columns], dtype=x.dtype, device=x.device)
+    for t, u in hl.tile([rows, columns]):
+        down, across = t.index * x.size(0) // rows, u.index * x.size(1) // columns
+        out[t, u] = x[down, across] * x[down, across]
+    return out
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 7), (5, 1), (11, 13)])
+def test_axes_that_a_number_makes_may_have_one_element(
+    rows: int, columns: int, is_static: bool
+) -> None:
+    """Of one element, an axis was taken for one along which all tiles store at one place."""
+    kernel = helion.kernel(stretched, static_shapes=is_static)
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    out = kernel(x, rows, columns)
+    places = torch.arange(rows)[:, None] * 3 // rows, torch.arange(columns) * 4 // columns
+    exact = x[places] * x[places]
+    grad = torch.randn_like(exact)
+    (found,) = torch.autograd.grad(out, x, grad)
+    (wanted,) = torch.autograd.grad(exact, x, grad)
+    assert relative_error(found, wanted) < 1e-13
+
+
 def test_a_tensor_in_two_shapes_has_one_gradient() -> None:
     logits, labels = torch.randn(5, 7, requires_grad=True), torch.tensor([0, 6, 6, 2, 3])
     backward = derive(cross_entropy.cross_entropy, (logits, labels))

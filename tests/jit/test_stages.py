@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -184,6 +185,18 @@ def test_the_spec_has_what_host_code_registers() -> None:
     assert (full["block_sizes"], full["parts"]) == ([64], 3)
     assert full["stages"][1]["block_sizes"] == [8]
     assert spec.normalize(full) == full
+
+
+def test_random_configs_have_a_part_for_each_stage() -> None:
+    x = torch.arange(70.0)
+    bound: Any = registered.bind((x,))
+    wanted = bound(x)
+    found = [bound.config_spec.random_config(random.Random(seed)) for seed in range(4)]
+    assert len({str(config) for config in found}) > 1
+    for config in found:
+        assert bound.config_spec.normalize(config) == config
+        for result, right in zip(bound.compile_config(config)(x), wanted):
+            assert torch.equal(torch.as_tensor(result), torch.as_tensor(right))
 
 
 @pytest.mark.parametrize("wrong", [{"block_sizes": [128, 8]}, {"parts": 9}])

@@ -81,3 +81,42 @@ def test_numbers_that_happen_to_be_that_size(backend: str) -> None:
         scaled, same = kernel(x, k)
         assert torch.equal(scaled, x.sum(1, keepdim=True) * torch.arange(3) + k)
         assert torch.equal(same, x)
+
+
+@helion.kernel(static_shapes=False)
+def rotated(x: torch.Tensor, cos: torch.Tensor) -> torch.Tensor:
+    rows, half = x.size(0), x.size(1) // 2
+    out = torch.empty_like(x)
+    parts, outs = x.view(rows, 2, half), out.view(rows, 2, half)
+    for t in hl.tile(rows):
+        outs[t, 0, :] = parts[t, 1, :] * cos[t, :half]
+        outs[t, 1, :] = parts[t, 0, :] * cos[t, :half]
+    return out
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_number_that_is_one_meets_the_axis_it_made(backend: str) -> None:
+    """Axes of one element are constants, numbers that are one were not: shapes did not match."""
+    kernel = on_backend(rotated, backend)
+    cos = torch.randn(5, 8)
+    for width in (6, 2, 6, 2, 8):
+        x = torch.randn(5, width)
+        halves = x.view(5, 2, -1).flip(1) * cos[:, None, : width // 2]
+        assert torch.equal(kernel(x, cos), halves.view(5, width))
+
+
+@helion.kernel(static_shapes=False)
+def numbered(x: torch.Tensor) -> torch.Tensor:
+    n = hl.specialize(x.numel())
+    out = torch.empty([n], device=x.device)
+    for _ in hl.grid(1):
+        out[:] = hl.arange(n) * 2
+    return out
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_number_of_elements_can_be_specialised(backend: str) -> None:
+    kernel = on_backend(numbered, backend)
+    for rows, columns in ((4, 3), (1, 7), (4, 3), (6, 2), (5, 0), (2, 5)):
+        x = torch.empty(rows, columns)
+        assert torch.equal(kernel(x), torch.arange(x.numel()) * 2.0)

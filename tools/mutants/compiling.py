@@ -110,6 +110,13 @@ FRONTEND = (
         "        return int(value)\n",
         ("test_a_constant_is_a_number_of_its_type",),
     ),
+    Mutant(
+        "what is detached has a gradient",
+        "frontend",
+        "    return emit(Cast, x.tile, x=x.value, bitcast=True, is_reduced=x.is_reduced)\n",
+        "    return x\n",
+        ("test_straight_through",),
+    ),
 )
 NEUTRAL_ELEMENTS = (
     Mutant(

@@ -33,7 +33,7 @@ from tilesmith.ir.traversal import (
     walk,
 )
 from tilesmith.ir.types import ONE, Shape, Value
-from tilesmith.passes.simplify import fold_constants, simplify_algebra
+from tilesmith.passes.simplify import fold_constants, simplify_attached
 
 
 def is_only_added_to(op: Loop, place: int) -> bool:
@@ -152,7 +152,7 @@ def _insert(
         return [op, after]
 
     made = rewrite_function(function, insert, substitution)
-    return simplify_algebra(fold_constants(made)), settled
+    return simplify_attached(fold_constants(made)), settled
 
 
 class _Settling:

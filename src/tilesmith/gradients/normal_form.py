@@ -37,7 +37,7 @@ from tilesmith.passes.expressions import (
     hoist_loop_invariants,
     merge_common_subexpressions,
 )
-from tilesmith.passes.simplify import fold_constants, simplify_algebra
+from tilesmith.passes.simplify import fold_constants, simplify_attached
 
 
 def drop_idle_views(function: Function) -> Function:
@@ -183,7 +183,7 @@ FORWARD = Stage(
     "Once for each derived backward: the function in a form with few cases.",
     (
         rewrite(fold_constants, "Numbers are known as such: ties with them are decided."),
-        rewrite(simplify_algebra, "What does nothing has no adjoint."),
+        rewrite(simplify_attached, "What does nothing has no adjoint."),
         rewrite(merge_common_subexpressions, "What is loaded twice has one cotangent."),
         rewrite(forward_stored_values, "What was stored is not read back."),
         rewrite(hoist_loop_invariants, "Cotangents of invariants are summed in the loop."),
@@ -199,7 +199,7 @@ BACKWARD = Stage(
     (
         rewrite(fold_logarithms, "Totals that everything was divided by are one."),
         rewrite(fold_constants, "Derivatives of linear ops are constants."),
-        rewrite(simplify_algebra, "Factors of one go."),
+        rewrite(simplify_attached, "Factors of one go."),
         rewrite(drop_idle_views, "Adjoints of views undo what the next one does."),
         rewrite(drop_double_transposes, "Adjoints of transposes undo others."),
         rewrite(fold_constants, "Again, for what that laid bare."),

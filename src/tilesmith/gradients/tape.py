@@ -21,6 +21,7 @@ from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.traversal import walk
 from tilesmith.ir.types import TileType, Value
+from tilesmith.passes.simplify import is_detached
 
 
 class Memory(Protocol):
@@ -275,6 +276,10 @@ def find_reinterpreted(function: Function, tensors: Collection[Value]) -> Cast |
     """Floats that are made of the bits of integers, which are made of what is loaded."""
     activity = Activity(tensors, takes_all=True)
     activity.visit(function.body)
-    casts = (op for op in walk(function.body) if isinstance(op, Cast) and op.bitcast)
+    casts = (
+        op
+        for op in walk(function.body)
+        if isinstance(op, Cast) and op.bitcast and not is_detached(op)
+    )
     found = (op for op in casts if op.dtype.is_float and op.x in activity.values)
     return next(found, None)

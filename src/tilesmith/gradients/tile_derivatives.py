@@ -22,6 +22,7 @@ from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.tile_writer import TileWriter
 from tilesmith.ir.types import Dim, TileType, Value
+from tilesmith.passes.simplify import is_detached
 
 
 class Tape(Protocol):
@@ -94,6 +95,8 @@ def _one_sided(tape: Tape, op: Elementwise, g: Value) -> tuple[Value, Value] | N
 
 
 def _cast(tape: Tape, op: Cast, g: Value) -> None:
+    if is_detached(op):
+        return
     if op.bitcast:
         raise tape.refuse(op, "bits are reinterpreted")
     tape.add(op.x, tape.writer.cast(g, cotangent_dtype(op.x.tile.dtype)))

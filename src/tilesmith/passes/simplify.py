@@ -138,6 +138,11 @@ def simplify_algebra(function: Function) -> Function:
 
     with ``%begin`` used for ``%b``.
     """
+    return apply_rules(function, [*RULES, _detached])
+
+
+def simplify_attached(function: Function) -> Function:
+    """The same, but what is detached stays: for what is differentiated."""
     return apply_rules(function, RULES)
 
 
@@ -244,12 +249,21 @@ def _where(op: Elementwise, defined_by: Definitions) -> Replacement | None:
 def _idle(op: Operation, defined_by: Definitions) -> Replacement | None:
     """Ops that give what they are given."""
     if isinstance(op, (Cast, Broadcast, ExpandDims, Reshape)):
-        is_idle = op.x.type == op.result.type
+        is_idle = op.x.type == op.result.type and not is_detached(op)
     elif isinstance(op, Permute):
         is_idle = op.order == tuple(range(len(op.order)))
     else:
         is_idle = isinstance(op, Mask) and not op.axes
     return next(op.operand_values()) if is_idle else None
+
+
+def is_detached(op: Operation) -> bool:
+    """Whether a value is taken for its bits, which have no gradient, and stays what it is."""
+    return isinstance(op, Cast) and op.bitcast and op.x.type == op.result.type
+
+
+def _detached(op: Operation, defined_by: Definitions) -> Replacement | None:
+    return next(op.operand_values()) if is_detached(op) else None
 
 
 def _nested(

@@ -120,7 +120,7 @@ def _length(start: Any, end: Any, step: Any) -> Dim:
 
 def _filled(value: Any, dtype: DType, shape: Shape) -> TileValue:
     if isinstance(value, TileValue):
-        return emission.broadcast_to(emission.as_tile(value, dtype), shape)
+        return emission.broadcast_to(emission.strong(value, dtype), shape)
     return emission.full(value, dtype, shape)
 
 

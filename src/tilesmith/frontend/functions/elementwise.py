@@ -21,6 +21,7 @@ from tilesmith.frontend.tracing.emission import (
     apply,
     as_tile,
     cast,
+    detach,
     full,
     reinterpret,
 )
@@ -303,7 +304,7 @@ ELEMENTWISE: dict[str, Rule] = {
     **{name: partial(convert, to=dtype) for name, dtype in _CONVERSIONS.items()},
     "bool": truth,
     # Device values are immutable already.
-    **dict.fromkeys(("clone", "contiguous", "detach"), lambda x, *_, **__: x),
+    **dict.fromkeys(("clone", "contiguous"), lambda x, *_, **__: x), "detach": detach,
     "negative": partial(unary, fn="neg", is_exact=True),
     "absolute": partial(unary, fn="abs", is_exact=True),
 }  # fmt: skip

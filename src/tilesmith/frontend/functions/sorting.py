@@ -61,7 +61,8 @@ class _Order:
         return apply("and", self.packed if kept is None else kept, (1 << self.shift) - 1)
 
 
-def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
+def _order(x: TileValue, axis: int, *, descending: bool, count: int = 0) -> _Order:
+    """All in order, or the first ``count``."""
     if len(x.tile.shape[axis].factors) > 1:
         operation = f"sorting along the merged axis {x.tile.shape[axis]}"
         raise unsupported_axis(operation, "sort before merging the axes")
@@ -69,31 +70,31 @@ def _order(x: TileValue, axis: int, *, descending: bool) -> _Order:
     if descending:
         key = apply("xor", key, -1)
     if key.tile.dtype == I64:
-        return _order_of_wide(key, axis)
+        return _order_of_wide(key, axis, count)
     # Key and position share an integer: 16 bits each where both fit, else 32.
     size = x.tile.shape[axis].constant
     is_short = size is not None and size <= 1 << 16
     # 8-bit floats are compared in fp32.
     is_narrow = x.tile.dtype.bits == 16 or (x.tile.dtype.bits < 16 and not x.tile.dtype.is_float)
-    return _sorted(key, axis, 16 if is_short and is_narrow else _HALF)
+    return _sorted(key, axis, 16 if is_short and is_narrow else _HALF, count)
 
 
-def _sorted(key: TileValue, axis: int, shift: int) -> _Order:
+def _sorted(key: TileValue, axis: int, shift: int, count: int = 0) -> _Order:
     """Sort keys of ``shift`` bits."""
     dtype = I32 if shift == 16 else I64
     # Lanes past the lengths of a jagged tile come last; their own positions stay valid ones.
     key = reset_lanes(key, (axis,), (1 << (shift - 1)) - 1)
     high = apply("shl", cast(key, dtype), shift)
     positions = cast(positions_in(key.tile.shape, axis), dtype)
-    return _Order(sort_integers(apply("or", high, positions), axis), shift)
+    return _Order(sort_integers(apply("or", high, positions), axis, count), shift)
 
 
-def _order_of_wide(key: TileValue, axis: int) -> _Order:
+def _order_of_wide(key: TileValue, axis: int, count: int) -> _Order:
     """By the low halves, then by the high ones: the second sort keeps what the first one did."""
     low = apply("sub", apply("and", key, (1 << _HALF) - 1), 1 << (_HALF - 1))
     once = _sorted(low, axis, _HALF).positions()
     high = gather(apply("shr", key, _HALF), once, axis)
-    twice = _sorted(high, axis, _HALF)
+    twice = _sorted(high, axis, _HALF, count)
     return _Order(gather(once, twice.positions(), axis), _HALF)
 
 
@@ -178,7 +179,7 @@ def topk(
     axis = resolve_axis(x, dim, "topk")
     if isinstance(k, bool) or not isinstance(k, int):
         raise errors.ShapeSpecializingCall(value="k of torch.topk")
-    order = _order(x, axis, descending=largest)
+    order = _order(x, axis, descending=largest, count=max(k, 0))
     if 0 < k <= _least_block(x, axis):
         worst = x.tile.dtype.lowest if largest else x.tile.dtype.highest
         return _first_there_are(x, axis, order, k, worst)
@@ -210,7 +211,7 @@ def kthvalue(x: TileValue, k: int, dim: int = -1, keepdim: bool = False) -> Valu
     """``torch.kthvalue``: counted from 1."""
     axis = resolve_axis(x, dim, "kthvalue")
     _check_count(x, axis, "torch.kthvalue", k, lowest=1)
-    order = _order(x, axis, descending=False)
+    order = _order(x, axis, descending=False, count=k)
     positions = order.positions(_take(order.packed, axis, range(k - 1, k)))
     return _drop_axis(_with_values(x, axis, positions), axis, keepdim)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -32,10 +32,14 @@ _PAIR_THEM = (
 )
 
 
-class PairedIndices(tuple[Any, ...]):
-    """Index elements that go together: ``hl.paired`` makes them."""
+@dataclass(frozen=True)
+class PairedIndices:
+    """Index elements that go together: ``hl.paired`` makes them. Unpacked they would not."""
 
-    __slots__ = ()
+    indices: tuple[Any, ...]
+
+    def __iter__(self) -> NoReturn:
+        raise invalid_value("hl.paired", "it gives one index, which is not to be unpacked")
 
 
 def paired(*indices: Any) -> PairedIndices:
@@ -119,12 +123,11 @@ def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any, int]]:
 
     ``...`` and the tail are filled.
     """
-    is_sequence = isinstance(index, (tuple, list)) and not isinstance(index, PairedIndices)
     elements: list[tuple[Any, int]] = []
-    given = _flatten_single_tuple(list(index) if is_sequence else [index])
+    given = _flatten_single_tuple(list(index) if isinstance(index, (tuple, list)) else [index])
     for number, element in enumerate(given, 1):
         is_pair = isinstance(element, PairedIndices)
-        elements += [(item, number) for item in element] if is_pair else [(element, 0)]
+        elements += [(item, number) for item in element.indices] if is_pair else [(element, 0)]
     consumed = sum(
         bool(pair) or not (element is None or element is Ellipsis) for element, pair in elements
     )
@@ -148,11 +151,7 @@ def _expand(ref: TensorRef, index: Any) -> list[tuple[int, Any, int]]:
 
 
 def _flatten_single_tuple(elements: list[Any]) -> list[Any]:
-    nested = [
-        element
-        for element in elements
-        if isinstance(element, (tuple, list)) and not isinstance(element, PairedIndices)
-    ]
+    nested = [element for element in elements if isinstance(element, (tuple, list))]
     if not nested:
         return elements
     if len(elements) == 1:

@@ -94,6 +94,11 @@ def reinterpret(x: TileValue, dtype: DType) -> TileValue:
     return emit(Cast, x.tile.with_dtype(dtype), x=x.value, bitcast=True)
 
 
+def detach(x: TileValue) -> TileValue:
+    """The same bits, which have no gradient."""
+    return emit(Cast, x.tile, x=x.value, bitcast=True, is_reduced=x.is_reduced)
+
+
 def cast(operand: TileValue, dtype: DType) -> TileValue:
     """Convert the element type; the same proxy when there is nothing to do."""
     if operand.tile.dtype == dtype:
@@ -152,6 +157,13 @@ def _note_equal(symbol: str, constant: int) -> None:
     size = tracer.sizes.get(symbol)
     if size is not None and size.hint == constant:
         tracer.host.constant_sizes.note_met(tracer.source_of(symbol))
+
+
+def _fits(own: Dim, target: Dim) -> bool:
+    """Whether a dimension may be broadcast to another: to one, only what is one itself."""
+    if target.is_one and own.symbol is not None:
+        _note_equal(own.symbol, 1)
+    return unify_dims(own, target) == target
 
 
 def align_shapes(shapes: list[Shape]) -> Shape | None:
@@ -236,7 +248,7 @@ def broadcast_to(operand: TileValue, shape: Shape) -> TileValue:
             missing = tuple(axis for axis in range(len(shape)) if axis not in kept)
         operand = expand_dims(operand, missing)
         own = operand.tile.shape
-    if len(own) != len(shape) or any(unify_dims(a, b) != b for a, b in zip(own, shape)):
+    if len(own) != len(shape) or not all(_fits(a, b) for a, b in zip(own, shape)):
         raise _shape_mismatch(shape, own)
     for axis, dim in enumerate(shape):
         operand = pad_to(operand, axis, dim)
@@ -344,9 +356,9 @@ def gather(x: TileValue, index: TileValue, axis: int) -> TileValue:
     return emit(Gather, x.tile.with_shape(shape), x=x.value, index=positions, axis=axis)
 
 
-def sort_integers(x: TileValue, axis: int) -> TileValue:
-    """Integers in ascending order along an axis."""
-    return emit(Sort, x.tile, x=x.value, axis=axis)
+def sort_integers(x: TileValue, axis: int, count: int = 0) -> TileValue:
+    """Integers in ascending order along an axis; with ``count`` the first ones only."""
+    return emit(Sort, x.tile, x=x.value, axis=axis, count=count)
 
 
 def with_dim(shape: Shape, axis: int, dim: Dim) -> Shape:

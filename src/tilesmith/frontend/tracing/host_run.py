@@ -186,7 +186,9 @@ class RuntimeSizeMode(_HostMode):
         if isinstance(result, torch.Size):
             return self._mark_all(result, args[0], "size", ())
         if name == "numel":
-            return RuntimeInt.make(result)
+            found = self._origins.get(id(args[0]))
+            origin = None if found is None else lambda *arguments: found(*arguments).numel()
+            return RuntimeInt.make(result, origin)
         return result
 
     def _mark_all(self, result: Any, tensor: torch.Tensor, kind: str, axis: tuple[Any, ...]) -> Any:

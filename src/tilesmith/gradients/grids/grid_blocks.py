@@ -19,7 +19,7 @@ from tilesmith.ir.ops.elementwise import Elementwise
 from tilesmith.ir.ops.indexing import BlockSize
 from tilesmith.ir.ops.memory import Load, Store
 from tilesmith.ir.tile_writer import TileWriter
-from tilesmith.ir.traversal import definitions, shape_symbols, values_used_by
+from tilesmith.ir.traversal import definitions, shape_symbols, value_symbols, values_used_by
 from tilesmith.ir.types import Extent, Value, next_power_of_2
 
 WIDEST_ONLY_TILE = 1 << 16
@@ -79,7 +79,9 @@ def _visible(
         if not is_tuned or where.has_one_step(arg):
             continue
         count = _count(op, arg, steps.block, where)
-        if count is None and (arg in needed or arg not in programs):
+        # What is stored lane by lane at one place has one lane: such an axis has one element.
+        is_apart = isinstance(op, Store) and steps.block in value_symbols((op.value,))
+        if count is None and (arg in needed or arg not in programs or is_apart):
             continue
         if steps.extent is None or isinstance(count, str):
             reason = f"how wide a tile is shows in `{op.tensor.name}`, whose size is not known"

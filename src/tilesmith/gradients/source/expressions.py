@@ -33,6 +33,7 @@ from tilesmith.ir.ops.rearrangement import Gather, Join, Select
 from tilesmith.ir.ops.reduction import Reduce, ReduceKind, Scan
 from tilesmith.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape
 from tilesmith.ir.types import Shape, Value
+from tilesmith.passes.simplify import is_detached
 
 ALWAYS_IN_PLACE = (Full, TileIndex, Arange, BlockSize, ExpandDims, Broadcast)
 """Written where they are used, however often that is."""
@@ -178,6 +179,8 @@ class Expressions:
             is_unsigned = op.dtype.kind is ElementKind.UNSIGNED
             text = self.text(op.x)
             return call("hl.full", "[]", text.code, f"dtype={dtype}") if is_unsigned else text
+        if is_detached(op):
+            return call(f"{self.text(op.x).atom}.detach")
         method = "view" if op.bitcast else "to"
         return call(f"{self.text(op.x).atom}.{method}", dtype)
 

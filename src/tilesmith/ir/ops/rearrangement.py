@@ -72,11 +72,13 @@ class Gather(Operation):
 class Sort(Operation):
     """Integers in ascending order along ``axis``. Masked lanes must hold the greatest integer.
 
-    Everything else (floats, positions, descending order) is packed into the integers before.
+    Everything else (floats, positions, descending order) is packed into the integers before. With
+    ``count`` only so many are asked for: behind them may be any elements of the line.
     """
 
     x: Value = operand()
     axis: int = attribute()
+    count: int = attribute(default=0)
 
     @override
     def neutral(self, position: int) -> Constant | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from typing_extensions import override
@@ -190,7 +191,14 @@ class StagedSpec:
 
     def default_config(self) -> Config:
         """A sensible Config of every stage."""
-        configs = [Config() if s is None else s.default_config() for s in self.stages]
+        return self._of_each(lambda spec: spec.default_config())
+
+    def random_config(self, rng: Random) -> Config:
+        """A random Config of every stage; what is for host code is as in the default."""
+        return self._of_each(lambda spec: spec.random_config(rng))
+
+    def _of_each(self, choose: Callable[[ConfigSpec], Config]) -> Config:
+        configs = [Config() if spec is None else choose(spec) for spec in self.stages]
         return joined(configs, self._session.host_part({}, {}))
 
     def normalize(self, config: Config | Mapping[str, Any]) -> Config:

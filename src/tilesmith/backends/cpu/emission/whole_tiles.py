@@ -2,7 +2,8 @@
 
 Scans and combinations of the user's own are plain loops along their axis, so that results are those
 of a plain loop; lanes of a combination go across lines where the lines do not lie along the last
-axis. Lines of a tile are sorted where they lie, by a shell sort. Printed lines go through C's
+axis. Lines of a tile are sorted where they lie, by a shell sort; of their first elements alone so
+are candidates, whenever there are as many of those as of the first. Printed lines go through C's
 ``printf``, one for each element with the program's begin and the element's index, and are flushed,
 so that those of different threads stay whole.
 """
@@ -196,6 +197,8 @@ def emit_sort(context: Context, sort: SortLines) -> None:
     builder, buffer = context.builder, context.function.buffers[sort.tile]
     shape = sort.tile.shape
     name = _require_sort(builder.module, buffer.dtype)
+    if sort.count:
+        name = _require_selection(builder.module, buffer.dtype, name, sort.count)
     length = context.length(shape[sort.axis])
 
     def over(axes: list[int], position: Register) -> None:
@@ -214,34 +217,65 @@ def emit_sort(context: Context, sort: SortLines) -> None:
 
 
 def _require_sort(module: Module, dtype: DType) -> str:
-    is_signed = dtype.kind is ElementKind.SIGNED
-    name = f"sort_{'i' if is_signed else 'u'}{dtype.bits}"
+    name = f"sort_{'i' if dtype.kind is ElementKind.SIGNED else 'u'}{dtype.bits}"
     if not module.has(name):
-        builder = Builder(module, name, parameters(("line", "length", "stride"), ("line",)))
-        _Line(builder, LType(f"i{dtype.bits}"), "sgt" if is_signed else "ugt").sort()
-        module.add(builder)
+        line = _Line(module, name, dtype)
+        line.sort()
+        module.add(line.builder)
+    return name
+
+
+def _require_selection(module: Module, dtype: DType, sort: str, count: int) -> str:
+    name = f"first_{count}_by_{sort}"
+    if not module.has(name):
+        line = _Line(module, name, dtype)
+        line.select(sort, index(count))
+        module.add(line.builder)
     return name
 
 
 class _Line:
     """The elements of one line. Elements far apart are put in order first, then nearer ones."""
 
-    def __init__(self, builder: Builder, kind: LType, greater: str) -> None:
-        self._builder = builder
-        self._kind = kind
-        self._greater = greater
-        self._start, self._length, self._stride = builder.parameters
+    def __init__(self, module: Module, name: str, dtype: DType) -> None:
+        self.builder = Builder(module, name, parameters(("line", "length", "stride"), ("line",)))
+        self._kind = LType(f"i{dtype.bits}")
+        self._greater = "sgt" if dtype.kind is ElementKind.SIGNED else "ugt"
+        self._start, self._length, self._stride = self.builder.parameters
 
     def sort(self) -> None:
         """One pass for each distance, the last one with neighbours."""
-        compare = self._builder.compare
-        self._builder.repeat(
+        compare = self.builder.compare
+        self.builder.repeat(
             lambda state: compare("sgt", state[0], index(1)), self._pass, (self._length,)
         )
 
+    def select(self, sort: str, count: Register) -> None:
+        """The first ones. What is less than the last of them waits behind for the next sort."""
+        builder = self.builder
+        room = builder.multiply(count, index(2))
+        builder.call_void(sort, self._start, builder.minimum(room, self._length), self._stride)
+
+        def is_full(state: tuple[Register, ...]) -> Register:
+            return builder.compare("eq", state[0], room)
+
+        def empty(_: tuple[Register, ...]) -> list[Register]:
+            builder.call_void(sort, self._start, room, self._stride)
+            return [count]
+
+        def take(position: Register, state: tuple[Register, ...]) -> tuple[Register, ...]:
+            x, last = self._read(position), self._read(builder.subtract(count, index(1)))
+            builder.store(x, self._address(state[0]))
+            more = builder.select(builder.compare(self._greater, last, x), index(1), index(0))
+            return builder.repeat(is_full, empty, (builder.add(state[0], more),))
+
+        filled = (builder.minimum(count, self._length),)
+        (filled,) = builder.loop(room, self._length, index(1), take, filled)
+        builder.call_void(sort, self._start, filled, self._stride)
+
     def _pass(self, state: tuple[Register, ...]) -> list[Register]:
         # Each distance 5/11 of the one before: about n^1.25 comparisons for any input met so far.
-        builder = self._builder
+        builder = self.builder
         scaled = builder.subtract(builder.multiply(state[0], index(5)), index(1))
         distance = builder.intrinsic("smax", builder.binary("sdiv", scaled, index(11)), index(1))
         builder.loop(distance, self._length, index(1), lambda at, _: self._insert(at, distance))
@@ -249,7 +283,7 @@ class _Line:
 
     def _insert(self, position: Register, distance: Register) -> None:
         """Move an element down past the greater ones at that distance."""
-        builder = self._builder
+        builder = self.builder
         x = self._read(position)
 
         def is_out_of_order(state: tuple[Register, ...]) -> Register:
@@ -267,11 +301,11 @@ class _Line:
         builder.store(x, self._address(place))
 
     def _address(self, position: Register) -> Register:
-        scaled = self._builder.multiply(position, self._stride)
-        return self._builder.offset(self._start, scaled, self._kind.element)
+        scaled = self.builder.multiply(position, self._stride)
+        return self.builder.offset(self._start, scaled, self._kind.element)
 
     def _read(self, position: Register) -> Register:
-        return self._builder.load(self._address(position), self._kind)
+        return self.builder.load(self._address(position), self._kind)
 
 
 def emit_print(context: Context, item: Print) -> None:

@@ -199,10 +199,14 @@ class Print:
 
 @dataclass(frozen=True, eq=False)
 class SortLines:
-    """Put the lines of a tile along one axis in order where they lie."""
+    """Put the lines of a tile along one axis in order where they lie; ``count``: their beginnings.
+
+    0 stands for all. Behind so many elements may be any others of the line.
+    """
 
     tile: Tile
     axis: int
+    count: int
     loc: SourceLocation
 
 

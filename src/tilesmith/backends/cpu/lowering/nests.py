@@ -254,8 +254,9 @@ def _lower_print(scope: GridScope, op: Print) -> whole_tiles.Print:
 
 def _lower_sort(scope: GridScope, op: Sort) -> whole_tiles.SortLines | None:
     """A line of one element is in order."""
-    is_single = op.x.tile.shape[op.axis].is_one
-    return None if is_single else whole_tiles.SortLines(scope.tile(op.result), op.axis, op.loc)
+    if op.x.tile.shape[op.axis].is_one:
+        return None
+    return whole_tiles.SortLines(scope.tile(op.result), op.axis, op.count, op.loc)
 
 
 def _lower_scan(scope: GridScope, op: Scan) -> whole_tiles.Scan:

@@ -8,6 +8,7 @@ virtual: each nest reads the elements it needs when it needs them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tilesmith.analysis.effects import alias_group, is_elsewhere
@@ -23,6 +24,7 @@ from tilesmith.backends.cpu.planning.virtual_tiles import (
     is_update,
 )
 from tilesmith.backends.cpu.positions.memory import may_leave
+from tilesmith.ir.axis_roles import Gathered, Reshaped
 from tilesmith.ir.function import Function
 from tilesmith.ir.operation import Operation, Region, Trait
 from tilesmith.ir.ops.control_flow import Loop, While
@@ -34,6 +36,8 @@ from tilesmith.ir.types import Value
 from tilesmith.schedule.schedule import Schedule
 
 _MAX_ROUNDS = 4
+_MOST_PLACES, _MANY_FUNCTIONS = 4, 64
+"""Where many functions are behind one element, none is computed at more places than these."""
 _MANY_OPS = 8
 """So many take longer than writing the result to the cache and reading it again."""
 
@@ -45,6 +49,7 @@ def plan_grid(function: Function, body: Region, schedule: Schedule) -> tuple[Pro
     kept |= find_unsafe_loads(body, VirtualTiles(defined, kept))
     # Views of those are no longer read where the load would.
     kept |= _dot_operands(body, VirtualTiles(defined, kept))
+    kept |= _crowded(body, VirtualTiles(defined, kept))
     spilled: dict[Value, Store] = {}
     for _ in range(_MAX_ROUNDS):
         tiles = VirtualTiles(defined, kept)
@@ -69,6 +74,22 @@ def _dot_operands(region: Region, tiles: VirtualTiles) -> set[Value]:
         for value in (dot.lhs, dot.rhs)
         if find_stored(value, tiles) is None and find_matrix(value, tiles) is None
     }
+
+
+def _crowded(region: Region, tiles: VirtualTiles) -> set[Value]:
+    """Tiles whose lanes move next and of which an element takes much, once those before are kept.
+
+    An element of a butterfly needs two of the stage before: what is behind it doubles each time.
+    """
+    found = set[Value]()
+    moves = (op for op in walk(region) if isinstance(op.form, (Reshaped, Gathered)))
+    for value in (next(iter(op.operand_values())) for op in moves):
+        nodes = () if tiles.is_stored(value) else tiles.closure(own_place(value)).nodes
+        places = Counter(op for _, op in nodes if isinstance(op, Elementwise))
+        if places.total() > _MANY_FUNCTIONS and max(places.values()) > _MOST_PLACES:
+            found.add(value)
+            tiles = VirtualTiles(tiles.definitions, {*tiles.kept, value})
+    return found
 
 
 def _nests(steps: list[Step], depth: int = 0) -> Iterator[tuple[Nest, int]]:

@@ -316,4 +316,5 @@ def print_sort(listing: Listing, sort: whole_tiles.SortLines) -> None:
     """``sort(tile, axis)``."""
     listing.lines.quote([sort.loc])
     text = f"sort({listing.names.of(sort.tile)}, {sort.axis})"
-    listing.lines.put(text, "ascending, where it lies")
+    part = f"the first {sort.count} " if sort.count else ""
+    listing.lines.put(text, f"{part}ascending, where it lies")
