@@ -82,7 +82,6 @@ CASES = {
         lambda: groups(128, 0, 20, 128),
         MERGED,
         lambda: [groups(*given) for given in OFFSETS],
-        is_slow=False,
     ),
     **{
         f"attention {kind}": Exported(

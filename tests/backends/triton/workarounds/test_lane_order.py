@@ -77,3 +77,19 @@ def test_all_threads_load_a_number_that_one_stores():
     (store,) = (i for i, line in enumerate(text) if line.startswith("tl.store(out "))
     (load,) = (i for i, line in enumerate(text) if "tl.load(out " in line)
     assert load < barrier < store
+
+
+@helion.kernel(static_shapes=False)
+def rows_of_any_length(x, out, before):
+    for t in hl.tile(x.size(0), block_size=16):
+        out[t, :] = torch.where(x[t, :] > 0, out[t, :] * 2, 1)
+        before[t, :] = x[t, :]
+
+
+@pytest.mark.parametrize("columns", [8, 1024])
+def test_tiles_of_runtime_sizes_may_be_small(columns: int):
+    """One code serves all sizes: 16x1024 elements of the first call, 16x4 of another."""
+    args = [torch.empty(64, columns) for _ in range(3)]
+    bound = rows_of_any_length.bind(tuple(args), target=cuda_target(90))
+    text = bound.to_triton_code(helion.Config(num_warps=4))
+    assert [line.strip() for line in text.splitlines()].count(BARRIER) == 1

@@ -10,6 +10,7 @@ what a store computes from the load has come from that thread to this one, so it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from tilesmith.analysis.memory_conflicts import Access, Iterations, may_conflict, must_order
@@ -46,7 +47,8 @@ class _Threads:
 
     def __init__(self, function: Function, schedule: Schedule) -> None:
         self._known: Mapping[Value, Operation] = definitions(function.body)
-        self._schedule = schedule
+        least = {size.name: 1 for size in function.sizes}  # the same code serves smaller ones
+        self._least = replace(schedule, symbols={**schedule.symbols, **least})
         self._count = schedule.num_warps * schedule.target.warp_size
 
     def must_meet(self, first: Access, second: Access, iterations: Iterations | None) -> bool:
@@ -57,16 +59,14 @@ class _Threads:
         # What lanes do not order by themselves has its barrier.
         if must_order(first, second, iterations) or not may_conflict(first, second, iterations):
             return False
-        if prod(self._schedule.physical_shape(second.shape)) < self._count:
-            return True
-        return isinstance(earlier, Load) and not self._follows(later.value, earlier.result)
+        is_small = prod(self._least.physical_shape(second.shape)) < self._count
+        is_late = isinstance(earlier, Store) or self._follows(later.value, earlier.result)
+        return is_small or not is_late
 
     def _follows(self, value: Value, loaded: Value) -> bool:
         """Whether each element is computed from the one of the load."""
         op = self._known.get(value)
-        if value is loaded:
-            return True
-        if not isinstance(op, (Cast, Elementwise, Mask)):
-            return False
+        if value is loaded or not isinstance(op, (Cast, Elementwise, Mask)):
+            return value is loaded
         own = [x for x in op.operand_values() if x.tile.shape == loaded.tile.shape]
         return any(self._follows(operand, loaded) for operand in own)
