@@ -16,6 +16,9 @@ SKIPPED = {"__pycache__", "node_modules", ".git", "setup.cfg"}
 ``setup.cfg`` is what building a source distribution adds to it.
 """
 
+MOST_COLUMNS = 120
+GENERATED = {"ops.md"}
+
 # Written in pieces, so that this file does not match itself.
 MACHINE_PATH = re.compile(
     r"(?<![\w.\-/])/(?:" + "|".join(["work", "root", "home", "Users"]) + r")/"
@@ -70,3 +73,21 @@ def test_the_patterns_match_what_they_should():
     assert not MACHINE_PATH.search("https://example.org/" + "home/page")
     assert PLACEHOLDERS.search("# TO" + "DO later")
     assert not PLACEHOLDERS.search("a placeholder of a template")
+
+
+def long_lines(path: Path) -> Iterator[str]:
+    """Lines of prose above the limit: not those of tables and code, nor single words."""
+    is_code = False
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        is_mark = line.lstrip().startswith("```")
+        is_code ^= is_mark
+        is_prose = not (is_code or is_mark or line.lstrip().startswith("|"))
+        if is_prose and len(line) > MOST_COLUMNS and " " in line.strip():
+            yield f"{path.relative_to(ROOT)}:{number}: {len(line)} columns"
+
+
+def test_lines_of_documents_are_short():
+    pages = [path for path in text_files() if path.suffix == ".md" and path.name not in GENERATED]
+    assert len(pages) > 100
+    found = [line for path in pages for line in long_lines(path)]
+    assert not found, "\n" + "\n".join(found)

@@ -136,8 +136,8 @@ TRITON = (
     Mutant(
         "threads of small tiles store before others have loaded",
         "triton",
-        "second.shape)) < self._count:\n            return True\n",
-        "second.shape)) < self._count:\n            return False\n",
+        "return is_small or not is_late\n",
+        "return not is_late\n",
         ("test_threads_meet_where_one_may_be_late",),
     ),
     Mutant(
