@@ -25,7 +25,10 @@ TOP_PAGES = {
 """Pages at the root of the repository that are pages of the site, too."""
 FOLDERS = {
     "speed": ("measured", "benchmarks"),
-    "how": ("architecture", "ir", "loop_ir", "warp_roles", "kernel_life", "rooms", "tried"),
+    "how": (
+        *("architecture", "ir", "loop_ir", "warp_roles", "kernel_life", "rooms", "tried"),
+        "reliability_runs",
+    ),
     "compatibility": ("language", "torch"),
     "reference": (
         "indexing",
