@@ -4,8 +4,8 @@ from __future__ import annotations
 
 ROOMS: dict[str, tuple[int, int]] = {
     "analysis": (11, 2_050),
-    "backends": (91, 18_090),
-    "backends/cpu": (50, 10_519),
+    "backends": (91, 18_093),
+    "backends/cpu": (50, 10_522),
     "backends/reference": (2, 50),
     "backends/triton": (35, 7_297),
     "bench": (18, 4_000),
@@ -59,6 +59,7 @@ ADDED: dict[str, int] = {
     "backends/cpu/positions/": 385,
     "backends/cpu/positions/confined_writes.py": 58,
     "backends/cpu/schedule/groups.py": 17,
+    "backends/cpu/schedule/transposed.py": 57,
     "backends/triton/emission/idle_lanes.py": 116,
     "backends/triton/emission/number_bounds.py": 117,
     "backends/triton/emission/rounded_quotients.py": 61,
@@ -203,13 +204,13 @@ ADDED: dict[str, int] = {
 """Capabilities that came later, each a module or a folder: how many lines it may have by itself."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_221,
-    "files in src": 753,
+    "lines in src": 120_276,
+    "files in src": 754,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,
     "questions about the device outside backends": 3,
     "files that name a lane-mixing op (Sort)": 7,
-    "modules with one importer": 159,
+    "modules with one importer": 160,
     "folders with more than 25 files": 0,
     "unused symbols (vulture)": 1,
 }

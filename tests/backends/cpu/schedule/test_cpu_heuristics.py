@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tilesmith as helion
+import tilesmith.language as hl
 from examples.matmul import matmul_bwd
 from tests.backends.cpu.schedule.cpu_runs import CASES, MACHINE, spec_at
 from tests.ir_parser import parse_function
@@ -54,8 +55,41 @@ def test_more_cores_get_more_programs():
     assert default(programs.pointwise(1024, 1024), many).block_sizes == [16, 1024]
 
 
-def test_transposing_tiles_stay_in_the_first_cache():
-    assert default(programs.pointwise(transposed=True)).block_sizes == [64, 64]
+@pytest.mark.parametrize(
+    ("stride", "dtype", "blocks"),
+    [
+        (1000, "f32", [64, 64]),
+        (1040, "f32", [64, 64]),  # 65 lines apart: all sets
+        (1280, "f32", [128, 32]),
+        (1536, "f32", [256, 16]),
+        (4096, "f32", [256, 16]),
+        (1024, "bf16", [256, 16]),
+        (2048, "i8", [256, 16]),
+    ],
+)
+def test_transposing_tiles_stay_in_the_first_cache(stride, dtype, blocks):
+    function = programs.pointwise(stride, dtype=dtype, transposed=True)
+    assert default(function).block_sizes == blocks
+
+
+def test_lines_of_transposing_tiles_have_room_in_smaller_caches():
+    function = programs.pointwise(transposed=True)
+    assert default(function, SMALL_MACHINE).block_sizes == [512, 8]
+
+
+@helion.kernel
+def plus_transposed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    for tile_m, tile_n in hl.tile(out.shape):
+        out[tile_m, tile_n] = x[tile_m, tile_n] - y[tile_n, tile_m].T
+    return out
+
+
+@pytest.mark.parametrize("shape", [(511, 1024), (1024, 513), (300, 2048)])
+def test_narrow_transposing_tiles_compute_the_same(shape):
+    x, y = torch.randn(shape), torch.randn(shape[::-1])
+    assert torch.equal(plus_transposed(x, y), x - y.T)
+    assert torch.equal(plus_transposed(y.T, x.T), y.T - x)
 
 
 def test_inner_tiles_of_an_elementwise_kernel():

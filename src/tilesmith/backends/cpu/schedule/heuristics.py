@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from tilesmith.backends.cpu.op_costs import elements_worth
+from tilesmith.backends.cpu.schedule.transposed import fit_lines
 from tilesmith.ir.types import Dim, Shape
 from tilesmith.schedule.facts.products import ReductionFact
 from tilesmith.schedule.rules import TargetedKernel
@@ -201,7 +202,9 @@ def _square(kernel: TargetedKernel, names: list[str]) -> dict[str, int]:
     """Tiles for axes that all run along some tensor's memory: two of them fit the first cache."""
     elements = kernel.target.l1_bytes / (2 * 4)
     side = power_of_2_floor(elements ** (1 / len(names)))
-    return {name: min(longest(kernel, name), side) for name in names}
+    square = dict.fromkeys(names, side)
+    sizes = fit_lines(square, kernel.facts.accesses, kernel.target)
+    return {name: min(longest(kernel, name), size) for name, size in sizes.items()}
 
 
 LONG_ROW = 256
