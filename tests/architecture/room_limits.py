@@ -85,7 +85,7 @@ ADDED: dict[str, int] = {
     "backends/triton/heuristics/walkers.py": 65,
     "backends/triton/merged_groups.py": 158,
     "backends/triton/model/shared_tiles.py": 74,
-    "backends/triton/multiply_adds/": 699,
+    "backends/triton/multiply_adds/": 703,
     "backends/triton/optimizations/counted_loops.py": 70,
     "backends/triton/optimizations/early_loads.py": 163,
     "backends/triton/optimizations/early_starts.py": 40,
@@ -97,7 +97,7 @@ ADDED: dict[str, int] = {
     "backends/triton/optimizations/short_powers.py": 118,
     "backends/triton/optimizations/turned_products.py": 189,
     "backends/triton/role_clusters/": 435,
-    "backends/triton/warp_roles/": 3_594,
+    "backends/triton/warp_roles/": 3_600,
     "backends/triton/warp_roles/asides.py": 51,
     "backends/triton/warp_roles/columns/": 594,
     "backends/triton/warp_roles/edges/": 255,
@@ -204,7 +204,7 @@ ADDED: dict[str, int] = {
 """Capabilities that came later, each a module or a folder: how many lines it may have by itself."""
 
 FIGURES: dict[str, int] = {
-    "lines in src": 120_276,
+    "lines in src": 120_286,
     "files in src": 754,
     "longest import chain": 25,
     "frames from BoundKernel to emit": 8,

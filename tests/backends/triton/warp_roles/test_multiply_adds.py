@@ -110,6 +110,12 @@ def test_products_by_matrix_units_have_no_such_form(settings):
     assert FORM not in bind(512, 512, 512, **settings).config_spec.forms()
 
 
+@pytest.mark.parametrize("size", [(1, 1024, 1), (1, 512, 128), (128, 512, 1)])
+def test_products_with_a_side_of_one_element_have_no_such_form(size):
+    # It was offered, and could not be emitted: there is no tile to bring.
+    assert FORM not in bind(*size).config_spec.forms()
+
+
 def test_reasons_are_told():
     def sums(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         out = torch.empty([x.size(0), y.size(1)], device=x.device)

@@ -30,6 +30,7 @@ from tilesmith.backends.triton.multiply_adds.functions import LANES
 from tilesmith.backends.triton.multiply_adds.plan import plan_product
 from tilesmith.backends.triton.space.conditions import ConfigConditions
 from tilesmith.backends.triton.warp_roles.columns.tiles import RoleSeed
+from tilesmith.backends.triton.warp_roles.copies import find_narrow_side
 from tilesmith.backends.triton.warp_roles.layouts import WARPS_PER_GROUP
 from tilesmith.backends.triton.warp_roles.protocol import SHARED_BYTES
 from tilesmith.backends.triton.warp_roles.refusals import Refusal
@@ -173,6 +174,9 @@ def find_rules(
         return Refusal("a side of its tiles is fixed", plan.loop.loc)
     if len(plan.grid.blocks) != len(LANES) or kernel.outline.function.sizes:
         return Refusal("its grid is not that of a matrix of known tiles", plan.grid.loc)
+    narrow = find_narrow_side(kernel, plan)
+    if narrow is not None:
+        return narrow
     depth = Dim.of(fact.k.block or "")
     for item in kernel.facts.accesses:
         if item.kind == "load" and item.purpose.sides and not _is_brought(item, depth):

@@ -214,6 +214,12 @@ class Buffers:
         return length * (self.groups if self.tiles[load].has_group_rows else 1)
 
 
+def find_narrow_side(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
+    """Why tiles with a side of less than two elements have no roles: there is nothing to copy."""
+    sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) in (0, 1)]
+    return Refusal(f"{sides[0]} has one element, or none", plan.grid.loc) if sides else None
+
+
 def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     """Why the copy engine or the matrix units cannot serve a plan; None when they can."""
     facts = {fact.slot: fact for fact in kernel.facts.accesses if fact.kind == "load"}
@@ -223,9 +229,9 @@ def fits_form(kernel: TargetedKernel, plan: RolePlan) -> Refusal | None:
     is_known = find_length(kernel, plan) is not None
     if plan.cleared and needs_whole_steps(plan) and not is_known:
         return Refusal("its loop may end before a tensor does", plan.loop.loc)
-    sides = [name for name in plan.sides if kernel.outline.extent(Dim.of(name)) in (0, 1)]
-    if sides:
-        return Refusal(f"{sides[0]} has one element, or none", plan.grid.loc)
+    narrow = find_narrow_side(kernel, plan)
+    if narrow is not None:
+        return narrow
     if whole_steps(kernel, plan, LEAST_FP8_STEP) % (
         LEAST_FP8_STEP if has_fp8(plan) else LEAST_STEP
     ):
